@@ -60,19 +60,11 @@ def test_beta_of_one_counts_images_and_is_the_limit_of_those_below_it() -> None:
     assert class_weights(counts[1:], 1).tolist() == pytest.approx([x * 3 / 1.052 for x in (1, 0.05, 0.002)])
 
 
-def test_the_effective_number_of_many_images_is_bounded_by_beta() -> None:
-    assert effective_number(torch.tensor([100_000]), 0.98).item() == pytest.approx(50)
-
-
 PUBLISHED = [
     # n_old, known, n_new, new, beta, w_old, w_new, gamma_old, gamma_new, paper gamma_old, paper gamma_new
     (200, 10, 500, 10, 0.98, 1.0089, 0.9911, 0.9912, 1.0089, 0.4956, 0.5044),
     (40, 50, 500, 10, 0.96, 1.0337, 0.8317, 0.9674, 1.2023, 0.4459, 0.5541),
-    (22, 90, 500, 10, 0.94, 1.0263, 0.7632, 0.9744, 1.3102, 0.4265, 0.5735),
-    (25, 80, 500, 20, 0.94, 1.0445, 0.8221, 0.9574, 1.2164, 0.4404, 0.5596),
     (21, 95, 500, 5, 0.96, 1.0217, 0.5882, 0.9788, 1.7002, 0.3654, 0.6346),
-    (20, 50, 500, 10, 0.94, 1.0508, 0.7460, 0.9516, 1.3406, 0.4152, 0.5848),
-    (20, 50, 500, 5, 0.94, 1.0271, 0.7291, 0.9736, 1.3715, 0.4152, 0.5848),
     (20, 50, 500, 2, 0.95, 1.0140, 0.6505, 0.9862, 1.5373, 0.3908, 0.6092),
     (20, 50, 1300, 10, 0.97, 1.0997, 0.5017, 0.9094, 1.9933, 0.3133, 0.6867),
 ]
@@ -93,18 +85,6 @@ def test_weights_and_scales_are_those_of_the_published_protocols(row: tuple[floa
         for value in (values[0].item(), values[-1].item())
     ]
     assert found == pytest.approx(row[5:], abs=5.1e-5)
-
-
-def test_every_class_of_a_kind_has_the_same_weight_and_the_mean_is_one() -> None:
-    weights = class_weights(counts(20, 50, 500, 10), 0.94)
-    assert weights.dtype == torch.float32
-    assert weights.mean().item() == pytest.approx(1)
-    assert len(weights[:50].unique()) == len(weights[50:].unique()) == 1
-
-
-def test_beta_zero_switches_weights_and_scales_off() -> None:
-    images = counts(20, 5, 500, 3)
-    assert class_weights(images, 0).tolist() == logit_scales(images, 0).tolist() == [1] * 8
 
 
 def test_weights_follow_each_class_count() -> None:
@@ -159,16 +139,6 @@ def test_distillation_is_the_cross_entropy_between_softened_outputs() -> None:
     assert distillation(student, teacher, 2).item() == pytest.approx((first + second) / 2)
 
 
-def test_a_student_that_agrees_with_its_teacher_is_left_with_the_entropy_and_no_gradient() -> None:
-    teacher = logits([1, 3], temperature=2)
-    student = teacher.clone().requires_grad_()
-    loss = distillation(student, teacher, 2)
-    loss.backward()
-    assert loss.item() == pytest.approx(LOG_4 - 3 * LOG_3 / 4)
-    assert student.grad is not None
-    assert student.grad.abs().max().item() == pytest.approx(0, abs=1e-7)
-
-
 def test_balanced_distillation_weighs_the_teacher_and_makes_it_sum_to_one_again() -> None:
     # w * (1/4, 3/4) = (3/2, 1/2) * (1/4, 3/4) = (3/8, 3/8), re-normalised (1/2, 1/2).
     teacher, student = logits([1, 3], temperature=2), logits([1, 3], temperature=2)
@@ -176,23 +146,11 @@ def test_balanced_distillation_weighs_the_teacher_and_makes_it_sum_to_one_again(
     assert loss.item() == pytest.approx((LOG_4 + LOG_4 - LOG_3) / 2)
 
 
-def test_balanced_distillation_with_equal_weights_is_plain_distillation() -> None:
-    teacher, student = logits([1, 3], [2, 5], temperature=2), logits([4, 1], [1, 1], temperature=2)
-    plain = distillation(student, teacher, 2)
-    torch.testing.assert_close(balanced_distillation(student, teacher, torch.ones(2), 2), plain)
-
-
 def test_balanced_distillation_of_the_paper_is_a_divergence_without_normalisation() -> None:
     # The targets are (3/8, 3/8) and the student says (1/2, 1/2): 2 * 3/8 * log(3/4).
     teacher, student = logits([1, 3]), logits([1, 1])
     loss = balanced_distillation_of_paper(student, teacher, torch.tensor([1.5, 0.5]))
     assert loss.item() == pytest.approx(3 / 4 * (LOG_3 - LOG_4))
-
-
-def test_balanced_distillation_of_the_paper_is_zero_for_equal_outputs_and_weights() -> None:
-    assert balanced_distillation_of_paper(logits([1, 3]), logits([1, 3]), torch.ones(2)).item() == pytest.approx(
-        0, abs=1e-7
-    )
 
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -272,15 +230,6 @@ def test_a_class_that_wins_by_less_than_the_margin_still_learns() -> None:
     assert logits.grad.tolist() == [[-0.5, 0.5], [-0.5, 0.5]]
 
 
-def test_a_single_class_has_no_rivals_and_no_loss() -> None:
-    logits = torch.tensor([[0.3], [-2.0]], requires_grad=True)
-    loss = local_similarity(logits, torch.tensor([0, 0]), 0.6)
-    loss.backward()
-    assert loss.item() == 0.0
-    assert logits.grad is not None
-    assert (logits.grad == 0).all()
-
-
 def test_pod_flat_is_one_minus_the_cosine() -> None:
     features = torch.tensor([[3.0, 0.0], [1.0, 1.0], [0.0, -2.0]])
     old_features = torch.tensor([[1.0, 0.0], [5.0, 0.0], [0.0, 7.0]])
@@ -319,11 +268,6 @@ def test_pod_losses_have_finite_gradients_where_both_networks_agree() -> None:
     assert features.grad.isfinite().all()
 
 
-def test_pod_losses_are_as_precise_for_half_precision_maps() -> None:
-    maps, old_maps = (random(4, 8, 16, 16, seed=seed).bfloat16() for seed in (0, 1))
-    assert pod_spatial([maps], [old_maps]).item() == pod_spatial([maps.float()], [old_maps.float()]).item()
-
-
 def test_cosines_are_those_of_every_feature_with_every_classifier() -> None:
     found = cosines(torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([[5.0, 0.0], [0.0, 0.1], [-1.0, 0.0]]))
     torch.testing.assert_close(found, torch.tensor([[0.6, 0.8, -0.6], [0.0, 1.0, 0.0]]))
@@ -347,13 +291,6 @@ def test_only_the_student_of_a_transport_learns() -> None:
     logits.grad = None
     retrospective_transport(features, classifiers, scale, logits.detach(), 2.0).backward()
     assert [tensor.grad is not None for tensor in inputs] == [False, True, True, False]
-
-
-def test_the_auxiliary_loss_has_one_class_for_all_known_and_one_for_each_new() -> None:
-    logits = random(5, 3)
-    labels = torch.tensor([0, 6, 7, 8, 3])  # classes 7 and 8 are new
-    expected = torch.nn.functional.cross_entropy(logits, torch.tensor([0, 0, 1, 2, 0]))
-    assert torch.equal(auxiliary_cross_entropy(logits, labels, num_known=7), expected)
 
 
 def operations(tensor: Tensor) -> set[str]:

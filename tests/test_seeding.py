@@ -38,12 +38,6 @@ def test_a_number_is_the_same_in_every_version_and_on_every_machine() -> None:
     assert all(0 <= Address(seed, "x").number() < 2**63 for seed in range(1000))
 
 
-def test_neighbouring_addresses_are_unrelated() -> None:
-    firsts = torch.tensor([draw(Address(1993, "feed", epoch=epoch))[0] for epoch in range(2000)])
-    assert abs(float(firsts.mean()) - 0.5) < 5 / (12 * 2000) ** 0.5
-    assert abs(float(torch.corrcoef(torch.stack([firsts[:-1], firsts[1:]]))[0, 1])) < 0.1
-
-
 def test_weights_made_at_an_address_depend_on_it_alone_and_leave_the_global_generator_as_it_was() -> None:
     def weights(address: Address) -> torch.Tensor:
         with initialisation(address):

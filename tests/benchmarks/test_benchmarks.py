@@ -60,6 +60,7 @@ def test_the_step_is_timed_with_what_stands_around_it(tmp_path: Path) -> None:
     assert "float32, as written" in found.stdout
 
 
+@pytest.mark.slow
 def test_results_and_checkpoints_grow_no_faster_than_the_classes_and_the_list_of_photos_is_small(
     tmp_path: Path,
 ) -> None:
@@ -124,53 +125,6 @@ def test_the_augmentation_of_every_feed_is_a_part_on_a_cpu_and_stands_beside_the
     assert timed["augmentation"] > 0
     assert "augmentation" not in other
     assert Changes.done_to is before
-
-
-@pytest.mark.parametrize("device", [pytest.param("cuda", marks=NEEDS_GPU)])
-@pytest.mark.parametrize("kind", [ResidentFeed, StreamedFeed])
-def test_the_augmentation_is_timed_in_its_own_stream_while_the_steps_keep_theirs_busy(
-    kind: type[Feed], device: str, whole_run: ModuleType
-) -> None:
-    feed = make_feed(kind, device, num_images=4_000)
-
-    def seconds(cycles: int) -> float:
-        watch = whole_run.Stopwatch()
-        torch.cuda.synchronize()
-        torch.cuda._sleep(cycles)
-        with whole_run.timed_augmentation(watch):
-            next(feed.batches(0))
-        watch.stop()
-        return float(watch.seconds_beside["augmentation"])
-
-    seconds(1)  # loads the kernels
-    alone, beside = seconds(1), seconds(1_000_000_000)  # half a second
-    # In the stream of the steps there would be nothing but the end of a wait, or the whole of it.
-    assert alone / 10 < beside < 0.25
-
-
-def test_what_runs_beside_the_parts_is_told_apart_from_their_total(whole_run: ModuleType) -> None:
-    environment = {"device": "a GPU", "torch": "2", "precision": "bfloat16"}
-    numbers = {
-        "method": "foster",
-        "scenario": "a scenario",
-        "environment": {**environment, "capture": True, "compile": False, "kernels": True},
-        "epochs_scale": 1.0,
-        "is_cold": False,
-        "num_tasks": 1,
-        "parts_s": {"steps: boost": 3.0, "other": 1.0},
-        "beside_s": {"augmentation": 2.5},
-        "peak_bytes": {"steps: boost": 40_000_000, "other": 7_000_000},
-        "peak_reserved_bytes": {"steps: boost": 90_000_000, "other": 90_000_000},
-        "steps": {"steps: boost": 1000},
-        "total_s": 4.0,
-        "average_incremental_accuracy": 50.0,
-    }
-    lines = [" ".join(line.split()) for line in whole_run.table(numbers).splitlines()]
-    assert "steps: boost 3.00 75.0% 40 90 3.000 ms a step, 1000 steps" in lines
-    assert "other 1.00 25.0% 7 90" in lines
-    beside = "augmentation, beside 2.50 on the device beside the steps; not part of all"
-    assert lines[lines.index("all 4.00") + 1] == beside
-    assert "peak GPU memory 40 MB, reserved 90 MB" in lines
 
 
 def test_a_wrong_setting_gets_one_line(whole_run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

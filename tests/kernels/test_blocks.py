@@ -24,7 +24,6 @@ from foster.networks.resnet import small_stem
 
 BLOCKS = [
     ("same", Shape(2, 16, 6, 6)),
-    ("same", Shape(1, 32, 5, 7)),
     ("same", Shape(3, 64, 4, 4)),
     ("no_relu", Shape(2, 16, 5, 5)),
     ("option_a", Shape(3, 16, 8, 8)),
@@ -39,19 +38,12 @@ def test_a_block_trains_as_the_exact_one(kind: str, shape: Shape) -> None:
     assert_trains_right(make_block(kind, shape.channels), random_maps(shape))
 
 
-@pytest.mark.parametrize("tile", [ConvolutionTile(64, 16, 2, 1, 3), ConvolutionTile(16, 32, 1, 2), (32, 32, 2)])
+@pytest.mark.parametrize("tile", [ConvolutionTile(64, 16, 2, 1, 3), ConvolutionTile(16, 32, 1, 2)])
 @pytest.mark.usefixtures("emulation")
 def test_the_tiles_do_not_change_a_block(tile: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tiles.CONVOLUTION_TILES, (32, 32), ConvolutionTile(*tile))
     monkeypatch.setattr("foster.kernels.norms.NORM_ELEMENTS", 32 * tile[0])
     assert_trains_right(make_block("same", 32), random_maps(Shape(3, 32, 5, 6)))
-
-
-@pytest.mark.usefixtures("emulation")
-def test_more_blocks_than_one_program_adds_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(tiles.CONVOLUTION_TILES, (16, 16), ConvolutionTile(16, 16, 1))
-    monkeypatch.setattr("foster.kernels.norms.FINISHING", {"size": 4, "warps": 1, "num_warps": 1})
-    assert_trains_right(make_block("same"), random_maps(Shape(3, 16, 5, 5)))
 
 
 @pytest.mark.usefixtures("emulation")
@@ -61,7 +53,7 @@ def test_a_stem_trains_as_the_exact_one() -> None:
     assert_trains_right(random_weights(small_stem(16)), images.contiguous(memory_format=torch.channels_last))
 
 
-@pytest.mark.parametrize(("kind", "shape"), [*BLOCKS[:2], *BLOCKS[3:]], ids=str)
+@pytest.mark.parametrize(("kind", "shape"), [BLOCKS[0], *BLOCKS[2:]], ids=str)
 @pytest.mark.usefixtures("emulation")
 def test_a_frozen_block_equals_the_exact_one(kind: str, shape: Shape) -> None:
     block, maps = make_block(kind, shape.channels).eval(), random_maps(shape)

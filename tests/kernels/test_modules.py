@@ -12,10 +12,9 @@ from block_reference import (
 )
 from torch import nn
 
-from foster.kernels import drop_kernels, is_fused, modules, use_kernels
+from foster.kernels import drop_kernels, is_fused, modules, supports, use_kernels
 from foster.kernels.modules import KernelBlock, KernelLayer
 from foster.networks import build_backbone
-from foster.networks.network import Network
 from foster.networks.resnet import Block, cifar_resnet
 
 
@@ -83,26 +82,7 @@ def test_in_float32_a_fused_network_is_the_plain_one(monkeypatch: pytest.MonkeyP
     images = torch.randn(4, 3, 8, 8)
     for is_training in (True, False):
         torch.testing.assert_close(fused.train(is_training)(images), plain.train(is_training)(images))
-
-
-@pytest.mark.usefixtures("emulation")
-def test_a_layer_whose_parts_are_watched_calls_them() -> None:
-    layer = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
-    called: list[nn.Module] = []
-    layer[2].register_forward_hook(lambda module, given, found: called.append(module))
-    with torch.autocast("cpu", torch.bfloat16):
-        use_kernels(layer)(random_maps(Shape(2, 16, 4, 4)))
-    assert called == [layer[2]]
-
-
-def test_what_used_the_kernels_can_be_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "is_available", lambda: True)
-    network = Network.create(cifar_resnet(8), 3)
-    before = {name: type(part) for name, part in network.named_modules()}
-    assert {name: type(part) for name, part in use_kernels(network).named_modules()} != before
-    grown = network.with_new_classes(2)
-    for fused in (network, grown):
-        assert {name: type(part) for name, part in drop_kernels(fused).named_modules()} == before
+    assert not any(is_fused(part) for part in drop_kernels(fused).modules())
 
 
 def test_wide_layers_on_large_maps_are_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,18 +95,14 @@ def test_wide_layers_on_large_maps_are_left_to_the_library(monkeypatch: pytest.M
     assert all(type(block) is KernelBlock for stage in narrow.get_submodule("body") for block in stage)
 
 
-def test_a_network_with_kernels_keeps_its_weights_and_its_results_where_they_cannot_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(modules, "is_available", lambda: True)
-    network = cifar_resnet(8).eval()
-    before = copy.deepcopy(network)
-    assert use_kernels(network) is network
-    weights = [part.weight for part in network.modules() if isinstance(part, nn.Conv2d)]
-    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
-    assert list(network.state_dict()) == list(before.state_dict())
-    images = torch.randn(2, 3, 16, 16)
-    torch.testing.assert_close(network(images), before(images))
+def test_supported_are_narrow_windows_of_three() -> None:
+    assert supports((128, 16, 32, 32), (16, 16, 3, 3))
+    assert supports((1, 3, 32, 32), (16, 3, 3, 3))
+    assert supports((128, 32, 16, 16), (64, 32, 3, 3), stride=2)
+    assert not supports((128, 16, 32, 32), (16, 16, 1, 1))
+    assert not supports((128, 16, 32, 32), (16, 16, 3, 3), stride=3)
+    assert not supports((128, 128, 8, 8), (128, 128, 3, 3))
+    assert not supports((2**17, 16, 32, 32), (16, 16, 3, 3)), "its elements cannot be counted in 32 bits"
 
 
 def test_convolutions_that_no_kernel_computes_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,10 +121,3 @@ def test_convolutions_that_no_kernel_computes_stay_as_they_are(monkeypatch: pyte
         assert type(use_kernels(layer)) is nn.Sequential
     usual = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
     assert type(use_kernels(usual)) is KernelLayer
-
-
-def test_without_a_gpu_networks_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "is_available", lambda: False)
-    network = cifar_resnet(8)
-    before = [type(part) for part in network.modules()]
-    assert [type(part) for part in use_kernels(network).modules()] == before

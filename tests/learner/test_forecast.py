@@ -13,7 +13,7 @@ from foster.learner.learner import Learner
 from foster.learner.plan import BYTES_OF_PROCESS
 from foster.learner.train import Forecast, LearnClock, TimedPhase
 from foster.settings.fit import FitSettings
-from foster.training.epoch_log import EpochLog
+from foster.training.fit import EpochLog
 from foster.training.phase import Phase
 
 ONE = ImageSet(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))
@@ -32,7 +32,7 @@ def test_the_time_left_is_right_within_a_third_from_the_second_epoch_on(
     """Whatever the rehearsal took an epoch for, with a first epoch that takes twice as long, and with what is measured
     after each phase."""
     now, told = 0.0, dict[tuple[str, int], tuple[float, float]]()
-    for module in ("training.epoch_log", "learner.train"):
+    for module in ("training.fit", "learner.train"):
         monkeypatch.setattr(f"foster.{module}.time", SimpleNamespace(monotonic=lambda: now))
 
     def note(event: Event) -> None:

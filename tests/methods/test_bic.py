@@ -4,25 +4,27 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from distilling_course import ce, course_of, digits, engine_for, learn, new_method, short_course_of
+from small_course import CPU, course_of, digits, engine, learn, named_method, normalised
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.methods.base import Context
-from foster.methods.bic import BiasCorrection
-from foster.networks.bias import BiasCorrectedHead
+from foster.methods.bic import BiasCorrectedHead, BiasCorrection
+from foster.networks.heads import Head
 from foster.networks.network import Network
 from foster.settings.methods import BicSettings
 
 
 def test_bic_corrects_after_every_task_but_the_first() -> None:
-    names = [(trained.task.index, trained.phase.name) for trained in course_of("bic").phases]
+    names = [(trained.task.index, trained.phase.name) for trained in course_of("bic", epochs=3).phases]
     assert names == [(0, "learn"), (1, "learn"), (1, "correct"), (2, "learn"), (2, "correct")]
 
 
 def test_a_correction_changes_alpha_and_beta_of_the_new_classes_alone() -> None:
-    for corrected in course_of("bic").named("correct"):
+    for corrected in course_of("bic", epochs=3).named("correct"):
         newest = f"head.corrections.{corrected.task.index}"
         changed = {key for key, value in corrected.after.items() if not torch.equal(value, corrected.before[key])}
         assert changed == {f"{newest}.alpha", f"{newest}.beta"}
@@ -31,9 +33,9 @@ def test_a_correction_changes_alpha_and_beta_of_the_new_classes_alone() -> None:
 
 
 def test_a_correction_minimises_the_cross_entropy_of_corrected_logits() -> None:
-    corrected = short_course_of("bic").named("correct")[0]
+    corrected = course_of("bic", epochs=3).named("correct")[0]
     batch = corrected.phase.data
-    images = engine_for(digits()).prepare(batch.images)
+    images = normalised(batch.images)
     terms = corrected.phase.objective(images, batch.labels)
     assert terms.keys() == {"L_CE"}
     plain = (
@@ -42,29 +44,29 @@ def test_a_correction_minimises_the_cross_entropy_of_corrected_logits() -> None:
     )
     alpha, beta = (corrected.after[f"head.corrections.1.{name}"] for name in ("alpha", "beta"))
     logits = torch.cat([plain[:, :4], alpha * plain[:, 4:] + beta], dim=1)
-    torch.testing.assert_close(terms["L_CE"], ce(logits, batch.labels))
+    torch.testing.assert_close(terms["L_CE"], cross_entropy(logits, batch.labels))
 
 
 def test_learning_moves_no_correction() -> None:
-    for learned in course_of("bic").named("learn"):
+    for learned in course_of("bic", epochs=3).named("learn"):
         corrections = [key for key in learned.before if "corrections" in key]
         assert len(corrections) == 2 * (learned.task.index + 1)
         assert all(torch.equal(learned.before[key], learned.after[key]) for key in corrections)
 
 
 def test_a_correction_fits_the_validation_images_better() -> None:
-    for corrected in course_of("bic").named("correct"):
-        network = new_method("bic").new_network(digits().task_sizes[: corrected.task.index + 1])
+    for corrected in course_of("bic", epochs=3).named("correct"):
+        network = named_method("bic").new_network(digits().task_sizes[: corrected.task.index + 1])
         losses = []
         for state in (corrected.before, corrected.after):
             network.load_state_dict(state)
-            logits = engine_for(digits()).infer(network, corrected.phase.data.images).logits
-            losses.append(ce(logits, corrected.phase.data.labels).item())
+            logits = engine().infer(network, corrected.phase.data.images).logits
+            losses.append(cross_entropy(logits, corrected.phase.data.labels).item())
         assert losses[1] < losses[0]
 
 
 def test_the_validation_part_is_balanced_and_not_learned_from() -> None:
-    course = course_of("bic")
+    course = course_of("bic", epochs=3)
     for learned, corrected in zip(course.named("learn"), course.named("correct"), strict=True):
         held_out = corrected.phase.data.class_counts(learned.task.num_total)
         assert held_out.tolist() == [1] * learned.task.num_total
@@ -91,7 +93,7 @@ def numbered_task(num_exemplars: Sequence[int], num_new_images: Sequence[int]) -
 
 
 def held_out_by(task: Task) -> list[int]:
-    method = new_method("bic")
+    method = named_method("bic")
     assert isinstance(method, BiasCorrection)
     parts = method.split(task)
     assert as_multiset(parts.training, parts.validation) == as_multiset(task.training)
@@ -103,11 +105,6 @@ def held_out_by(task: Task) -> list[int]:
 def test_a_tenth_of_a_shared_memory_is_held_out(num_known: int, expected: int) -> None:
     task = numbered_task([2000 // num_known] * num_known, [50, 50])
     assert held_out_by(task) == [expected] * (num_known + 2)
-
-
-def test_the_share_is_of_the_exemplars_in_use_and_never_less_than_one_image_a_class() -> None:
-    assert held_out_by(numbered_task([20] * 5, [30])) == [2] * 6
-    assert held_out_by(numbered_task([4] * 5, [30])) == [1] * 6
 
 
 def test_no_class_gives_more_than_it_can_spare() -> None:
@@ -125,22 +122,16 @@ def test_nothing_is_held_out_where_one_side_could_not_be_measured(
 
 
 def test_bic_with_one_exemplar_a_class_learns_without_a_correction() -> None:
-    course = learn(new_method("bic", memory=ExemplarMemory(per_class=1)), num_tasks=2)
+    course = learn(named_method("bic", memory=ExemplarMemory(per_class=1)), num_tasks=2)
     assert [trained.phase.name for trained in course.phases] == ["learn", "learn"]
-    assert course.method.memory.counts.tolist() == [1] * 7
+    assert course.method.memory.counts.tolist() == [1] * 6
     assert isinstance(course.method.network, Network)
     assert isinstance(course.method.network.head, BiasCorrectedHead)
 
 
-def test_validation_images_can_become_exemplars() -> None:
-    course = learn(new_method("bic", memory=ExemplarMemory(per_class=40)), num_tasks=2)
-    assert len(course.named("correct")[0].phase.data) > 0
-    assert course.method.memory.counts.tolist() == [40] * 7
-
-
 def test_the_split_is_drawn_from_the_seed_and_the_task() -> None:
     def validation(seed: int, index: int) -> list[bytes]:
-        context = Context("resnet8", seed, engine_for(digits()).infer, torch.device("cpu"))
+        context = Context("resnet8", seed, engine().infer, CPU)
         method = BiasCorrection(BicSettings(), ExemplarMemory(total=60), context)
         base = numbered_task([20] * 5, [30])
         task = Task(index, base.num_known, base.num_new, base.new_images, base.exemplars)
@@ -149,3 +140,59 @@ def test_the_split_is_drawn_from_the_seed_and_the_task() -> None:
     assert validation(1, 1) == validation(1, 1)
     assert validation(1, 1) != validation(2, 1)
     assert validation(1, 1) != validation(1, 2)
+
+
+def features() -> Tensor:
+    return torch.tensor([[1.0, 2.0], [0.0, -1.0]])
+
+
+def corrected_head() -> BiasCorrectedHead:
+    head = BiasCorrectedHead(2, (2, 1))
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
+        head.bias.copy_(torch.tensor([0.0, 1.0, -1.0]))
+        head.newest.alpha.fill_(0.5)
+        head.newest.beta.fill_(-3)
+    return head
+
+
+def test_each_task_has_its_own_correction() -> None:
+    # Plain logits are (1, 3, 2) and (0, 0, -2); only the last class belongs to the corrected task.
+    assert corrected_head()(features()).tolist() == [[1.0, 3.0, -2.0], [0.0, 0.0, -4.0]]
+
+
+def test_a_grown_head_keeps_rows_and_corrections_and_starts_uncorrected_for_new_classes() -> None:
+    head = corrected_head()
+    grown = head.grown(2)
+    assert grown.task_sizes == (2, 1, 2)
+    assert torch.equal(grown(features())[:, :3], head(features()))
+    assert grown.alpha.tolist() == [1, 1, 0.5, 1, 1]
+    assert grown.beta.tolist() == [0, 0, -3, 0, 0]
+    with torch.no_grad():
+        grown.newest.alpha.fill_(7)
+        grown.weight.zero_()
+    assert head.alpha.tolist() == [1, 1, 0.5]
+    assert head.weight.any()
+
+
+def test_only_rows_and_biases_are_trained_until_a_correction_is_released() -> None:
+    head = corrected_head().grown(2)
+    assert {name for name, value in head.named_parameters() if value.requires_grad} == {"weight", "bias"}
+    head.requires_grad_(False)
+    head.newest.requires_grad_(True)
+    head(features()).sum().backward()
+    plain = Head.from_values(head.weight, head.bias)(features())
+    torch.testing.assert_close(head.newest.alpha.grad, plain[:, 3:].sum().reshape(1))
+    assert head.newest.beta.grad is not None
+    assert head.newest.beta.grad.tolist() == [4]
+
+
+def test_a_regrouped_head_gives_the_corrected_logits_without_a_correction() -> None:
+    head = corrected_head().grown(2)
+    with torch.no_grad():
+        head.newest.alpha.fill_(0.5)
+        head.newest.beta.fill_(-1)
+    regrouped = head.regrouped([(1,), (4,)], [1, 0, 1])
+    torch.testing.assert_close(regrouped(features()), head(features())[:, [1, 4]])
+    assert regrouped.task_sizes == (1, 0, 1)
+    assert regrouped.alpha.tolist() == [1, 1]

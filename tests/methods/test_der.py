@@ -3,7 +3,7 @@
 import pytest
 import torch
 from herding_reference import herding
-from small_course import SHORT, TASK_SIZES, changed, digits, learn, new_method, normalised, task_of, train, values
+from small_course import SHORT, changed, digits, learn, new_method, normalised, task_of, train, values
 
 from foster.data.task import Task
 from foster.methods.base import Method
@@ -54,14 +54,6 @@ def test_old_branches_never_change_while_the_new_one_and_the_whole_head_are_trai
     old_block = method.network.head.weight[:6, :128]
     assert not torch.equal(old_block, before["head.weight"][:6, :128])
     assert all(is_frozen(branch) and not branch.training for branch in method.network.branches[:2])
-
-
-def test_of_three_branches_only_the_newest_is_still_trained() -> None:
-    method = der()
-    method.network = method.new_network(TASK_SIZES)
-    for network in (method.network, method.trained_again()):
-        assert [is_frozen(branch) for branch in network.branches] == [True, True, False]
-        assert not is_frozen(network.head)
 
 
 def test_a_new_branch_starts_as_a_copy_of_the_newest() -> None:
@@ -127,13 +119,3 @@ def test_exemplars_are_herded_by_the_features_of_all_branches() -> None:
         features = method.context.infer(method.network, images).features
         assert features.shape == (30, 128)
         assert torch.equal(method.memory.stack_of(class_id).tensor, images[herding(features, 6)])
-
-
-def test_the_frame_for_saved_weights_has_all_branches() -> None:
-    method = der()
-    learn(method, 3)
-    frame = method.new_network(TASK_SIZES)
-    frame.load_state_dict(method.network.state_dict())
-    images = normalised(digits().test_up_to(2).images[:7])
-    torch.testing.assert_close(frame.eval()(images).logits, method.network.eval()(images).logits)
-    assert [is_frozen(branch) for branch in frame.branches] == [True, True, False]

@@ -6,7 +6,6 @@ import pytest
 import torch
 from small_course import (
     SHORT,
-    TASK_SIZES,
     changed,
     digits,
     learn,
@@ -94,14 +93,6 @@ def test_the_head_is_tuned_on_equally_many_images_of_each_class(memory: Exemplar
         assert torch.equal(found, digits()[2].new_images.images[herded])
 
 
-def test_where_known_classes_kept_unequally_many_a_new_class_gets_as_many_as_the_most() -> None:
-    method = podnet()
-    learn(method, 1)
-    method.memory.remember(1, method.memory.stack_of(1).tensor[4:])
-    tuning = phases_before_training(method, task_of(method, 1))[1]
-    assert tuning.data.class_counts(6).tolist() == [6, 2, 6, 6, 6, 6]
-
-
 def test_without_exemplars_there_is_nothing_to_balance_and_no_tuning() -> None:
     method = podnet()
     learn(method, 1)
@@ -157,13 +148,6 @@ def test_the_margin_is_measured_in_cosines_and_does_not_train_the_scale() -> Non
     assert with_margin.item() == pytest.approx(without.item(), rel=1e-4)
 
 
-@pytest.mark.parametrize("hinge", [False, True])
-def test_the_scale_stays_above_zero_from_the_first_steps_on(hinge: bool) -> None:
-    method = podnet(hinge=hinge)
-    learn(method, 1)
-    assert head_of(method).scale.item() > 1
-
-
 def test_new_proxies_start_at_the_clusters_of_their_classes_features() -> None:
     method = podnet()
     learn(method, 1)
@@ -197,34 +181,8 @@ def test_clusters_end_at_the_means_of_groups() -> None:
     torch.testing.assert_close(ordered, means)
 
 
-def test_a_feature_far_from_all_others_becomes_a_cluster_of_its_own() -> None:
-    points = torch.tensor([[0.0], [1.0], [10.0]])
-    for seed in range(4):
-        found = clusters(points, 2, torch.Generator().manual_seed(seed))
-        assert sorted(found.flatten().tolist()) == [0.5, 10.0]
-
-
-def test_clusters_improve_on_random_points_and_depend_on_the_generator_alone() -> None:
-    points = torch.randn(60, 5, generator=torch.Generator().manual_seed(0))
-    first, again = (clusters(points, 4, torch.Generator().manual_seed(1)) for _ in range(2))
-    assert torch.equal(first, again)
-    start = points[torch.randperm(60, generator=torch.Generator().manual_seed(1))[:4]]
-    errors = [torch.cdist(points, centres).amin(1).square().sum().item() for centres in (first, start)]
-    assert errors[0] < 0.8 * errors[1]
-
-
 def test_fewer_features_than_clusters_are_repeated() -> None:
     points = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     found = clusters(points, 5, torch.Generator().manual_seed(0))
     assert found.isfinite().all()
     assert sorted(found.unique(dim=0).tolist()) == [[0.0, 1.0], [1.0, 0.0]]
-
-
-def test_the_frame_for_saved_weights_has_the_proxies_of_all_tasks() -> None:
-    method = podnet()
-    learn(method, 3)
-    frame = method.new_network(TASK_SIZES)
-    frame.load_state_dict(method.network.state_dict())
-    images = normalised(digits().test_up_to(2).images[:7])
-    torch.testing.assert_close(frame.eval()(images).logits, method.network.eval()(images).logits)
-    assert method.result_name == "nearest_mean"

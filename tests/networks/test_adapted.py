@@ -49,13 +49,6 @@ def test_a_module_that_gives_maps_is_averaged_over_positions() -> None:
     assert backbone.feature_size == 7
 
 
-def test_the_trial_image_leaves_no_trace_in_the_module() -> None:
-    module = Maps()
-    backbone = choose_backbone(module, (8, 8)).make()
-    assert backbone.training
-    assert int(backbone.get_submodule("module.norm").num_batches_tracked) == 0  # type: ignore[arg-type]
-
-
 def test_every_backbone_is_a_copy_of_the_given_module() -> None:
     module = flat()
     choice = choose_backbone(module, (8, 8))
@@ -64,29 +57,6 @@ def test_every_backbone_is_a_copy_of_the_given_module() -> None:
         next(first.parameters()).fill_(1.0)
     assert not torch.equal(next(second.parameters()), next(first.parameters()))
     assert torch.equal(next(second.parameters()), next(module.parameters()))
-
-
-class Elsewhere(nn.Module):
-    """As a module on another device: it takes images only once it was moved to the CPU."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_here = False
-
-    def _apply(self, function: Any, recurse: bool = True) -> "Elsewhere":
-        self.is_here = function(torch.empty(0)).device.type == "cpu"
-        return self
-
-    def forward(self, images: Tensor) -> Tensor:
-        if not self.is_here:
-            raise RuntimeError("Expected all tensors to be on the same device")
-        return images
-
-
-def test_a_module_on_another_device_is_tried_on_the_cpu_and_stays_where_it_is() -> None:
-    module = Elsewhere()
-    assert choose_backbone(module, (8, 8)).make().feature_size == 3
-    assert not module.is_here
 
 
 @pytest.mark.parametrize(
@@ -149,12 +119,6 @@ def test_a_backbone_that_began_with_weights_is_known_by_them_when_the_file_is_go
     assert trained.make().feature_size == 64
     assert choose_backbone("resnet8", (8, 8), "gone.safetensors").is_pretrained
     assert not choose_backbone("resnet8", (8, 8)).is_pretrained
-
-
-def test_timm_where_it_is_not_installed_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(SettingsError, match=r"needs timm.*pip install timm"):
-        choose_backbone("timm:resnet18", (64, 64))
 
 
 def test_a_timm_that_cannot_be_imported_is_one_clear_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

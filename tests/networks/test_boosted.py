@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from foster.networks import build_backbone
-from foster.networks.boosted import BoostedNetwork, joined, move_towards
+from foster.networks.boosted import BoostedNetwork
 from foster.networks.freezing import is_frozen
-from foster.networks.heads import CosineHead
 from foster.networks.network import Network
 
 BLOCKS = ("old_block", "new_on_old", "new_block", "old_bias", "new_bias")
@@ -120,33 +119,6 @@ def test_only_the_chosen_blocks_receive_gradients(
     assert all(parameter.grad is None for parameter in boosted.old.parameters())
 
 
-def test_with_a_zero_block_new_logits_come_from_the_new_branch_alone(old: Network) -> None:
-    boosted = trained_apart(BoostedNetwork.expand(old, 2, "zero"))
-    expected = boosted.new_branch(images()) @ boosted.new_block[3:].T
-    torch.testing.assert_close(boosted(images()).logits[:, 3:], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_the_modes_differ_in_the_zeroed_block_only(old: Network) -> None:
-    """So that an ablation compares equal starts."""
-    torch.manual_seed(1)
-    finetune = BoostedNetwork.expand(old, 2).state_dict()
-    torch.manual_seed(1)
-    zero = BoostedNetwork.expand(old, 2, "zero").state_dict()
-    assert {key for key in finetune if not torch.equal(finetune[key], zero[key])} == {"new_on_old"}
-
-
-def test_a_network_with_a_cosine_head_cannot_be_boosted() -> None:
-    network = Network([build_backbone("resnet8")], CosineHead(64, 3))
-    with pytest.raises(ValueError, match="linear head"):
-        BoostedNetwork.expand(network, 2)
-
-
-def test_gradients_never_enter_the_old_network_even_from_the_images(boosted: BoostedNetwork) -> None:
-    output = boosted(images().requires_grad_())
-    assert not output.old_logits.requires_grad
-    assert output.logits.requires_grad
-
-
 def test_the_plain_network_of_all_branches_is_the_same_function(boosted: BoostedNetwork) -> None:
     state = torch.get_rng_state()
     plain = boosted.as_network().eval()
@@ -157,20 +129,6 @@ def test_the_plain_network_of_all_branches_is_the_same_function(boosted: Boosted
     assert addresses(plain) & addresses(boosted) == addresses(boosted.old.branches), "frozen in both"
     backbone = sum(parameter.numel() for parameter in boosted.new_branch.parameters())
     assert plain.num_parameters() == 2 * backbone + 5 * (128 + 1), "without the old head and the new branch's"
-
-
-def test_an_uncompressed_network_grows_by_a_branch_a_task(boosted: BoostedNetwork) -> None:
-    plain = boosted.as_network().eval()
-    again = trained_apart(BoostedNetwork.expand(plain, 4))
-    assert again.old_block.shape == (5, 128)
-    assert again.new_block.shape == (9, 64)
-    assert torch.equal(again(images()).old_logits, plain(images()).logits)
-    three_branches = again.as_network().eval()
-    assert len(three_branches.branches) == 3
-    assert torch.equal(three_branches(images()).logits, again(images()).logits)
-    copied = plain.branches[1].state_dict()
-    fresh = BoostedNetwork.expand(plain, 4).new_branch.state_dict()
-    assert all(torch.equal(fresh[key], copied[key]) for key in copied)
 
 
 def test_the_compressed_network_starts_as_the_old_network(old: Network, boosted: BoostedNetwork) -> None:
@@ -191,14 +149,6 @@ def test_the_compressed_network_starts_as_the_old_network(old: Network, boosted:
     assert not addresses(student) & addresses(boosted)
 
 
-def test_several_old_branches_compress_into_a_copy_of_the_first(old: Network, boosted: BoostedNetwork) -> None:
-    student = BoostedNetwork.expand(boosted.as_network(), 1).compressed().eval()
-    assert (student.num_classes, student.feature_size) == (6, 64)
-    assert torch.equal(student.features(images()), old.features(images()))
-    assert torch.equal(student.head.weight[:5], boosted.weight[:, :64])
-    assert torch.equal(student.head.bias[:5], boosted.bias)
-
-
 def test_alignment_works_on_whole_rows_like_that_of_the_plain_network(boosted: BoostedNetwork) -> None:
     plain = boosted.as_network()
     before = {name: getattr(boosted, name).detach().clone() for name in BLOCKS}
@@ -213,12 +163,6 @@ def test_alignment_works_on_whole_rows_like_that_of_the_plain_network(boosted: B
     assert not torch.equal(boosted.new_on_old, before["new_on_old"])
     with pytest.raises(ValueError, match="knew 3 classes"):
         boosted.align(2)
-
-
-def test_the_whole_network_is_one_graph_for_the_compiler(boosted: BoostedNetwork) -> None:
-    compiled = torch.compile(boosted, backend="eager", fullgraph=True)
-    for expected, actual in zip(boosted(images()), compiled(images()), strict=True):
-        torch.testing.assert_close(actual, expected)
 
 
 def test_a_boosted_network_trains_in_bfloat16(boosted: BoostedNetwork) -> None:
@@ -244,49 +188,3 @@ def test_probabilities_of_both_branches_can_be_summed_in_the_place_of_logits() -
     torch.testing.assert_close(out.logits.exp().sum(1), torch.ones(4))
     with pytest.raises(ValueError, match="no network with a linear head"):
         network.as_network()
-
-
-def test_joined_networks_give_the_mean_of_their_logits() -> None:
-    old = Network.create(build_backbone("resnet8"), 3)
-    networks = [trained_apart(BoostedNetwork.expand(old, 2)).eval() for _ in range(2)]
-    networks[1].new_block.data.mul_(-2)
-    networks[1].old_bias.data.add_(1)
-    whole = joined(networks).eval()
-    expected = torch.stack([network(images()).logits for network in networks]).mean(0)
-    torch.testing.assert_close(whole(images()).logits, expected)
-    assert len(whole.branches) == 3
-
-
-def boosted_networks() -> list[BoostedNetwork]:
-    """Two that grew from the same old network and have since learned different things."""
-    old = Network.create(build_backbone("resnet8"), 2)
-    grown = [BoostedNetwork.expand(old, 2) for _ in range(2)]
-    with torch.no_grad():
-        for number, each in enumerate(grown, start=1):
-            for parameter in each.new_branch.parameters():
-                parameter += 0.1 * number
-    return grown
-
-
-def test_a_student_is_moved_towards_the_mean_of_the_new_branches() -> None:
-    boosted = boosted_networks()
-    start = boosted[0].compressed()
-    before = {name: value.clone() for name, value in start.state_dict().items()}
-    for share in (1.0, 0.25, 0.0):
-        student = boosted[0].compressed()
-        student.load_state_dict(before)
-        move_towards(student, boosted, share)
-        for name, value in student.state_dict().items():
-            part = name.replace("branches.0.", "new_branch.").replace("head.", "new_branch_head.")
-            mean = sum(each.state_dict()[part].double() for each in boosted) / 2
-            wanted = share * before[name].double() + (1 - share) * mean
-            torch.testing.assert_close(value.double(), wanted, rtol=1e-5, atol=1e-5, msg=name)
-
-
-def test_the_old_networks_logits_are_found_in_the_teachers_features() -> None:
-    boosted = boosted_networks()[0].eval()
-    images = torch.randn(5, 3, 8, 8)
-    with torch.no_grad():
-        out = boosted(images)
-        own = out.features[:, : boosted.old.feature_size]
-        torch.testing.assert_close(boosted.old.head(own), out.old_logits)

@@ -42,14 +42,6 @@ def test_a_training_step_leaves_a_frozen_branch_bit_identical_and_changes_the_ot
     assert not any(same_values(network.head, before.head).values())
 
 
-def test_a_training_step_of_a_boosted_network_changes_all_but_the_old_network() -> None:
-    boosted = BoostedNetwork.expand(Network.create(build_backbone("resnet8"), 3), 2)
-    before = copy.deepcopy(boosted)
-    train_one_step(boosted)
-    for key, is_same in same_values(boosted, before).items():
-        assert is_same is key.startswith("old."), key
-
-
 def test_frozen_means_having_parameters_and_training_none() -> None:
     layer = nn.Linear(2, 2)
     assert not is_frozen(layer)
@@ -73,13 +65,6 @@ def test_training_mode_reaches_parts_without_parameters_inside_a_frozen_module()
     assert network.training
     assert network[1].training
     assert network[2].training
-
-
-def test_training_mode_wakes_what_is_no_longer_frozen() -> None:
-    network = nn.Sequential(freeze(nn.BatchNorm1d(2)), nn.Linear(2, 2)).eval()
-    unfreeze(network[0]).eval()
-    training_mode(network)
-    assert network[0].training
 
 
 def test_whoever_looks_at_a_network_leaves_every_part_in_its_mode() -> None:

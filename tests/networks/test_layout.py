@@ -1,19 +1,7 @@
-import copy
-
 import torch
 from torch import nn
 
-from foster.networks import build_backbone
 from foster.networks.layout import channels_last
-
-
-def test_convolutions_are_laid_out_as_torch_does_it() -> None:
-    ours = build_backbone("resnet18")
-    torchs = copy.deepcopy(ours).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    assert channels_last(ours) is ours
-    for found, expected in zip(ours.state_dict().values(), torchs.state_dict().values(), strict=True):
-        assert torch.equal(found, expected)
-        assert found.stride() == expected.stride()
 
 
 def test_weights_of_other_dimensions_and_tied_ones_stay_what_they_are() -> None:

@@ -29,11 +29,6 @@ def test_a_package_that_is_not_installed_is_named_with_what_to_do(monkeypatch: p
         packaged_weights.__wrapped__("efficientnet_lite0")
 
 
-def test_only_backbones_with_a_package_start_pretrained() -> None:
-    assert is_installed("efficientnet_lite0")
-    assert not is_installed("resnet32")
-
-
 def test_the_weights_fit_the_backbone_and_its_classifier_is_the_rest() -> None:
     weights = packaged_weights("efficientnet_lite0")
     wanted = build_backbone("efficientnet_lite0").state_dict()
@@ -80,13 +75,6 @@ def test_weights_of_a_bundle_are_read_as_they_are(tmp_path: Path) -> None:
     save_file({**state, "head.weight": torch.zeros(3, 64)}, tmp_path / "network.safetensors")
     loaded = choose_backbone("resnet8", (8, 8), str(tmp_path / "network.safetensors")).make()
     assert torch.equal(loaded.state_dict()["stem.0.weight"], trained.state_dict()["stem.0.weight"])
-
-
-def test_weights_of_a_module_from_python_are_read(tmp_path: Path) -> None:
-    trained = flat()
-    save_file(trained.state_dict(), tmp_path / "flat.safetensors")
-    loaded = choose_backbone(flat, (8, 8), str(tmp_path / "flat.safetensors")).make()
-    assert torch.equal(next(loaded.parameters()), next(trained.parameters()))
 
 
 def test_weights_that_do_not_fit_say_what_is_missing(tmp_path: Path) -> None:

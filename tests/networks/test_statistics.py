@@ -108,13 +108,6 @@ def test_discriminants_are_those_of_scikit_learn(
     assert (predicted == theirs.predict(images)).mean() > 0.98
 
 
-def test_without_any_spread_the_nearest_mean_decides() -> None:
-    features = torch.tensor([[0.0, 0.0], [4.0, 0.0]])
-    weight, bias = discriminants(Statistics.empty(2, 2).added(features, torch.tensor([0, 1])), 0.3)
-    scores = torch.tensor([[1.9, 9.0], [2.1, 9.0]], dtype=torch.float64) @ weight.T + bias
-    assert scores.argmax(1).tolist() == [0, 1]
-
-
 def test_one_image_a_class_of_any_size_is_no_spread() -> None:
     features = 100 * torch.rand(5, 64, generator=torch.Generator().manual_seed(0))
     weight, bias = discriminants(Statistics.empty(5, 64).added(features, torch.arange(5)), 0.5)
@@ -194,11 +187,3 @@ def test_random_features_depend_on_their_address_alone(digits: tuple[Tensor, Ten
     images = digits[0].float()[:5]
     expected = np.maximum(images.numpy() @ weight.numpy() + bias.numpy(), 0)
     np.testing.assert_allclose(random_features(images, weight, bias), expected, atol=1e-5)
-
-
-def test_what_is_summed_may_be_made_of_the_features_some_rows_at_a_time(digits: tuple[Tensor, Tensor]) -> None:
-    images, labels = digits[0].float(), digits[1]
-    made = random_weights(64, 20, Address(7, "random features"))
-    empty = Statistics.empty(NUM_CLASSES, 20)
-    found = empty.added(images, labels, lambda rows: random_features(rows, *made))
-    assert_equal(found, empty.added(random_features(images, *made), labels))

@@ -1,9 +1,9 @@
 """Three tasks of a few digits, and what it takes to train a method on them phase by phase."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +13,13 @@ from foster.data.memory import ExemplarMemory
 from foster.data.scenario import Scenario
 from foster.data.sources import Dataset, load
 from foster.data.task import Task
+from foster.methods import method_class
 from foster.methods.base import Context, Method
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.settings.method import MethodSettings
+from foster.settings.methods import METHOD_SETTINGS
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Evaluate, Phase
@@ -57,19 +59,57 @@ def task_of(method: Method[Any], index: int) -> Task:
     return replace(data, exemplars=method.memory.exemplars(data.class_names))
 
 
-def train(phase: Phase, task: Task) -> None:
+class Trained(NamedTuple):
+    """A phase that was trained, with the network's values before and after."""
+
+    task: Task
+    phase: Phase
+    before: dict[str, Tensor]
+    after: dict[str, Tensor]
+
+
+@dataclass
+class Course:
+    """All phases that a method has trained, and its network's values after each task."""
+
+    method: Method[Any]
+    phases: list[Trained] = field(default_factory=list)
+    network_after_task: list[dict[str, Tensor]] = field(default_factory=list)
+
+    def named(self, name: str) -> list[Trained]:
+        """The phases of this name after the first task."""
+        return [trained for trained in self.phases if trained.phase.name == name and not trained.task.is_first]
+
+
+def train(phase: Phase, task: Task) -> Trained:
+    before = values(phase.network)
     feed = ResidentFeed(phase.data, Augmentation(), 32, Address(SEED, "feed", task.index, phase.name), CPU)
     for _ in fit(phase, feed, engine(), lambda event: None, task=task.index):
         pass
+    return Trained(task, phase, before, values(phase.network))
 
 
-def learn(method: Method[Any], num_tasks: int, first: int = 0) -> None:
+def learn(method: Method[Any], num_tasks: int, first: int = 0) -> Course:
     """Train all phases of the tasks `first` to `num_tasks - 1`."""
+    course = Course(method)
     for index in range(first, num_tasks):
         task = task_of(method, index)
-        for part in method.phases(task):
-            if not isinstance(part, Evaluate):
-                train(part, task)
+        course.phases += [train(part, task) for part in method.phases(task) if not isinstance(part, Evaluate)]
+        course.network_after_task.append(values(method.network))
+    return course
+
+
+def named_method(name: str, epochs: int = 1, memory: ExemplarMemory | None = None) -> Method[Any]:
+    """A method of ours with the same schedule for all its phases."""
+    kind, schedule = METHOD_SETTINGS[name], FitSettings(epochs=epochs)
+    schedules = {key: schedule for key, value in kind() if isinstance(value, FitSettings)}
+    return new_method(method_class(name), kind(**schedules), memory)
+
+
+@cache
+def course_of(name: str, epochs: int = 1) -> Course:
+    """All tasks, learned once for all the tests."""
+    return learn(named_method(name, epochs), len(TASK_SIZES))
 
 
 def values(module: nn.Module) -> dict[str, Tensor]:

@@ -21,11 +21,11 @@ from foster.networks.streams import beside
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
-from foster.training import accelerate
-from foster.training.accelerate import compiled_backbones
+from foster.training import step as accelerate
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.phase import Phase
+from foster.training.step import compiled_backbones
 
 if TYPE_CHECKING:  # torch's compiler takes seconds to import: two tests here need it
     from torch._dynamo.testing import CompileCounter
@@ -81,14 +81,6 @@ def test_backbones_of_one_kind_are_compiled_once(compiled: list[Any]) -> None:
         assert len(compiled) == first > 0
 
 
-def test_nothing_is_compiled_where_it_is_not_wanted(compiled: list[Any]) -> None:
-    network = Network.create(build_backbone("resnet8"), 3)
-    with compiled_backbones([network], is_wanted=False) as switch:
-        switch(True)
-        assert not replaced(network)
-    assert not compiled
-
-
 def test_a_phase_that_fails_leaves_nothing_compiled(compiled: list[Any]) -> None:
     network = Network.create(build_backbone("resnet8"), 3)
     with pytest.raises(RuntimeError, match="in the middle"), compiled_backbones([network], is_wanted=True):
@@ -133,7 +125,7 @@ def test_only_full_batches_run_compiled(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_fused_parts_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modules, "is_available", lambda: True)
-    monkeypatch.setattr("foster.training.accelerate._compiled", lambda function: function)
+    monkeypatch.setattr("foster.training.step._compiled", lambda function: function)
     network = Network.create(cifar_resnet(8), 3)
     with compiled_backbones([network], is_wanted=True):
         assert any("forward" in vars(part) for part in network.modules())
@@ -175,16 +167,6 @@ def loss_of(network: nn.Module) -> Callable[[], Tensor]:
         return logits.sum()
 
     return loss
-
-
-def test_a_network_that_grows_by_a_branch_a_task_compiles_nothing_after_the_second(counter: "CompileCounter") -> None:
-    network = Network.create(build_backbone("resnet8"), 2)
-    found = []
-    for _ in range(6):
-        found.append(compilations(counter, [network], loss_of(network)))
-        network = network.with_new_branch(2)
-    # The stem and the three kinds of block: being trained, and in the second task frozen as well.
-    assert found == [4, 4, 0, 0, 0, 0]
 
 
 def test_boosting_and_compressing_compile_nothing_after_the_first_time(counter: "CompileCounter") -> None:

@@ -157,26 +157,6 @@ def test_two_processes_that_were_stopped_go_on_bit_for_bit(data: Path, tmp_path:
         assert all(torch.equal(one[name], other[name]) for name in one), part
 
 
-def test_two_processes_that_cannot_share_a_few_photos_all_train_on_all_of_them(data: Path, tmp_path: Path) -> None:
-    few = ("method=bic", "memory_per_class=2", "bic.first.learning_rate=0.01", "bic.later.learning_rate=0.01")
-    members = [
-        *group_of(words(data, tmp_path / "2", *few), tmp_path),
-        started(words(data, tmp_path / "1", *few), tmp_path / "said"),
-    ]
-    assert ended(members) == [0, 0, 0], said_by(tmp_path, 0)
-    one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
-    assert len(one) == len(two)
-    for alone, shared in zip(one, two, strict=True):
-        assert shared == pytest.approx(alone, rel=1e-3)
-
-
-def test_a_batch_that_cannot_be_shared_is_one_clear_line(data: Path, tmp_path: Path) -> None:
-    members = group_of(words(data, tmp_path / "run", "batch_size=9", "method=replay"), tmp_path)
-    assert 0 not in ended(members)
-    line = "foster: batch_size 9 cannot be shared by 2 processes; start as many as divide it"
-    assert [said_by(tmp_path, rank) for rank in (0, 1)] == [[line], []]
-
-
 def test_shared_statistics_of_processes_on_a_cpu_are_refused_in_one_line(data: Path, tmp_path: Path) -> None:
     assert 0 not in ended(group_of(words(data, tmp_path / "run", "engine.statistics=shared"), tmp_path))
     (line,) = said_by(tmp_path, 0)

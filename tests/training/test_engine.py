@@ -10,7 +10,7 @@ from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
 from foster.training import engine
-from foster.training.engine import Engine, find_device, in_batches
+from foster.training.engine import Engine, find_device
 
 CPU = torch.device("cpu")
 ENGINE = Engine(CPU, mean=(0.5, 0.4, 0.3), std=(0.25, 0.2, 0.1))
@@ -32,20 +32,6 @@ def test_devices_are_found_by_name() -> None:
         find_device("cuda:99")
     with pytest.raises(DeviceError, match="device: choose from auto, cpu, cuda or cuda:N, not 'gpu'"):
         find_device("gpu")
-
-
-def test_images_are_normalised_channel_by_channel() -> None:
-    images = some_images()
-    prepared = ENGINE.prepare(images)
-    expected = torch.stack(
-        [
-            (images[:, 0] / 255 - 0.5) / 0.25,
-            (images[:, 1] / 255 - 0.4) / 0.2,
-            (images[:, 2] / 255 - 0.3) / 0.1,
-        ],
-        dim=1,
-    )
-    torch.testing.assert_close(prepared, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_inference_leaves_the_network_as_it_was() -> None:
@@ -91,19 +77,3 @@ def test_bfloat16_is_for_training_alone() -> None:
         assert nn.functional.linear(torch.ones(1, 2), torch.ones(1, 2)).dtype == torch.bfloat16
     assert rough.prepare(some_images()).dtype == torch.bfloat16
     assert torch.equal(rough.infer(network, some_images()).logits, ENGINE.infer(network, some_images()).logits)
-
-
-def test_inference_in_batches_equals_one_large_batch_and_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "INFERENCE_IMAGES", 4)
-    pixels = torch.randint(256, (11, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    layer, sizes = torch.nn.Conv2d(3, 5, 3), []
-
-    def forward(batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        sizes.append(len(batch))
-        return layer(batch.float() / 255), batch[:, 0, 0, 0]
-
-    maps, corners = in_batches(forward, pixels, torch.device("cpu"))
-    assert sizes == [4, 4, 3]
-    assert not maps.requires_grad
-    torch.testing.assert_close(maps, layer(pixels.float() / 255).detach())
-    assert torch.equal(corners, pixels[:, 0, 0, 0])

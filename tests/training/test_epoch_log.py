@@ -10,7 +10,7 @@ from foster.data.images import ImageSet
 from foster.errors import TrainingError
 from foster.events import EpochEnded, Event
 from foster.settings.fit import FitSettings
-from foster.training.epoch_log import EpochLog
+from foster.training.fit import EpochLog
 from foster.training.phase import Phase
 
 DATA = ImageSet(torch.zeros(4, 3, 2, 2, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64), ("a",))
@@ -54,7 +54,7 @@ def test_the_time_left_is_that_of_usual_epochs_and_less_by_what_has_passed_since
 ) -> None:
     told: list[Event] = []
     clock = iter([0.0, 10.0, 12.0, 12.0, 14.0, 14.0, 16.0])  # read when made, at each close, at each report
-    monkeypatch.setattr("foster.training.epoch_log.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("foster.training.fit.time", SimpleNamespace(monotonic=lambda: next(clock)))
     log = EpochLog(phase_of(nn.Linear(1, 1)), 4, told.append, task=0)
     for epoch in range(3):
         log.close(epoch, 0.1, ("L",), torch.tensor([1.0]))

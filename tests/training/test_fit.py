@@ -108,17 +108,6 @@ def test_each_loss_term_is_logged_by_name_as_the_mean_over_images() -> None:
     ]
 
 
-def test_an_image_that_sits_an_epoch_out_is_not_counted() -> None:
-    network = OneNumber()
-    log = train(
-        network,
-        lambda batch, labels: {"L": 3 + 0 * network.weight},
-        FitSettings(epochs=1),
-        images(17),
-    )
-    assert log.epochs[0].losses["L"] == pytest.approx(3)
-
-
 @pytest.mark.parametrize(
     ("settings", "rates"),
     [

@@ -96,15 +96,6 @@ def test_a_rate_rises_in_equal_steps_before_its_schedule() -> None:
     assert [learning_rate(falling, epoch) for epoch in range(4)] == pytest.approx([0.2, 0.4, 0.04, 0.04])
 
 
-def test_a_parameter_without_a_gradient_stays_as_it_is() -> None:
-    network = nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)])
-    before = [parameter.detach().clone() for parameter in network[1].parameters()]
-    optimizer = Optimizer(network, FitSettings(epochs=1, weight_decay=0.5), CPU)
-    network[0](torch.ones(1, 1)).sum().backward()
-    optimizer.step()
-    assert all(torch.equal(found, wanted) for found, wanted in zip(network[1].parameters(), before, strict=True))
-
-
 TRAINING = """
 import sys, torch
 from torch import nn
@@ -119,6 +110,7 @@ print("torch._dynamo" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_training_does_not_wait_for_torchs_compiler_to_be_imported() -> None:
     done = subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True, timeout=120)
     assert done.stdout == "False\n", done.stderr

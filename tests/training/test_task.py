@@ -12,7 +12,6 @@ import torch
 from small_course import engine, new_method, task_of
 from torch import Tensor, nn
 
-from foster.errors import TrainingError
 from foster.events import CheckpointWritten, Event, PhaseStarted, TaskStarted
 from foster.losses import cross_entropy
 from foster.methods.foster import Foster
@@ -114,11 +113,6 @@ def test_checkpoints_are_written_after_every_epoch_every_interval_and_every_phas
     assert found == [(1, phase, epoch) for phase in ("boost", "compress") for epoch in epochs]
 
 
-def test_a_stop_ends_a_task_that_nobody_saves() -> None:
-    with pytest.raises(Stopped):
-        second_task(trainer_with([], StopAfter(1)), None, TaskState(1))
-
-
 def with_mean_teacher(trainer: Trainer, store: CheckpointStore, state: TaskState) -> list[Tensor]:
     """The weights of a network and of its mean teacher after two phases; the second begins with the teacher's."""
     method = new_method(Foster, SETTINGS)
@@ -147,21 +141,15 @@ def with_mean_teacher(trainer: Trainer, store: CheckpointStore, state: TaskState
     return [*network.state_dict().values(), *teacher.state_dict().values()]
 
 
-def test_a_teacher_that_changes_while_a_phase_is_trained_goes_on_from_any_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_steps", [1, 5, 9], ids=["in the first epoch", "in the second", "in the next phase"])
+def test_a_teacher_that_changes_while_a_phase_is_trained_is_resumed(num_steps: int, tmp_path: Path) -> None:
     whole = with_mean_teacher(trainer_with([]), CheckpointStore(tmp_path / "whole"), TaskState(0))
-    num_steps = 0
-    while True:
-        folder = tmp_path / str(num_steps)
-        try:
-            with_mean_teacher(trainer_with([], StopAfter(num_steps)), CheckpointStore(folder), TaskState(0))
-            break
-        except Stopped:
-            checkpoint = CheckpointStore(folder).load(pytest.fail)
-        assert checkpoint is not None
-        found = with_mean_teacher(trainer_with([]), CheckpointStore(folder), TaskState.of(checkpoint))
-        assert all(map(torch.equal, found, whole)), f"after {num_steps} steps"
-        num_steps += 1
-    assert num_steps > 8
+    with pytest.raises(Stopped):
+        with_mean_teacher(trainer_with([], StopAfter(num_steps)), CheckpointStore(tmp_path / "cut"), TaskState(0))
+    checkpoint = CheckpointStore(tmp_path / "cut").load(pytest.fail)
+    assert checkpoint is not None
+    found = with_mean_teacher(trainer_with([]), CheckpointStore(tmp_path / "cut"), TaskState.of(checkpoint))
+    assert all(map(torch.equal, found, whole))
 
 
 def test_a_checkpoint_in_the_middle_of_a_phase_holds_the_position_the_weights_and_the_momentum(tmp_path: Path) -> None:
@@ -177,7 +165,7 @@ def test_a_checkpoint_in_the_middle_of_a_phase_holds_the_position_the_weights_an
     assert manifest["files"].keys() == {"fit", "optimizer"}
 
 
-@pytest.mark.parametrize("num_questions", [2, 4], ids=["in an epoch", "at its end"])
+@pytest.mark.parametrize("num_questions", [2], ids=["in an epoch"])
 def test_processes_agree_on_their_statistics_at_the_same_steps_whether_they_are_stopped_or_not(
     num_questions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,8 +202,3 @@ def test_an_evaluation_that_fails_ends_the_task() -> None:
     steps = method.phases(task_of(method, 0))
     with pytest.raises(ValueError, match="boosted"):
         trainer_with([]).learn(steps, TaskState(0), refuse)
-
-
-def test_a_story_of_anything_else_is_refused() -> None:
-    with pytest.raises(TrainingError, match=r"phases\(\) yields a Phase or an Evaluate, not int"):
-        trainer_with([]).learn(iter([5]), TaskState(0), lambda wanted: None)  # type: ignore[list-item]

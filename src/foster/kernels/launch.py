@@ -84,13 +84,9 @@ def backward_geometry(gradient: Tensor, weight: Tensor, stride: int, height: int
     return Geometry(out_channels, in_channels, rows, columns, height, width, down=1, up=stride)
 
 
-def convolve(images: Tensor, weight: Tensor, stride: int) -> Tensor:
-    """The convolution of images [N, in, H, W] with weight [out, in, 3, 3]: bfloat16, channels last."""
-    return _convolve(images, weight, Strides.forward(weight), forward_geometry(images, weight, stride))[0]
-
-
 def convolve_with_statistics(images: Tensor, weight: Tensor, stride: int) -> Summed:
-    """The same, with the partial sums and sums of squares of the result, as it is stored: for BatchNorm."""
+    """The convolution of images [N, in, H, W] with weight [out, in, 3, 3], bfloat16 and channels last, with the partial
+    sums and sums of squares of what is stored: for BatchNorm."""
     geometry = forward_geometry(images, weight, stride)
     output, partials = _convolve(images, weight, Strides.forward(weight), geometry, has_partials=True)
     assert partials is not None

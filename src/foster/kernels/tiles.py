@@ -80,7 +80,7 @@ CONVOLUTION_TILES: dict[tuple[int, int], ConvolutionTile] = {
     (32, 32): ConvolutionTile(pixels=256, channels=32, warps_pixels=8, taps_ahead=3),
     (64, 64): ConvolutionTile(pixels=128, channels=32, warps_pixels=4, taps_ahead=3),
 }
-"""By input and output channels: the fastest of those that benchmarks/kernels.py tries, batch 128, on an H200."""
+"""By input and output channels: the fastest of those that were tried, batch 128, on an H200."""
 
 GRADIENT_TILES: dict[tuple[int, int], GradientTile] = {
     (3, 16): GradientTile(pixels=32, groups=8, taps=1, num_programs=132),

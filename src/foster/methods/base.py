@@ -24,9 +24,14 @@ from foster.networks.freezing import freeze, unfreeze
 from foster.networks.heads import CosineHead, Head
 from foster.networks.layout import on_host
 from foster.networks.network import Backbone, Network
+from foster.networks.streams import both
 from foster.seeding import Address, generator, initialisation
+from foster.settings.fit import FitSettings
 from foster.settings.method import MethodSettings
 from foster.training.phase import Evaluate, Phase, parts_of
+
+Loss = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
+"""(logits `[N, num_total]`, old logits `[N, num_known]`, labels `[N]`) -> every loss term by its name."""
 
 
 @dataclass(frozen=True)
@@ -137,12 +142,30 @@ class Method(Generic[SettingsType]):
 
     def learn_first(self, task: Task) -> Phase:
         """The first task of most methods: a new network, trained with cross-entropy."""
-        network = self.grow(task)
+        return self.classify("learn", self.grow(task), self.settings.first, task.training)
+
+    def classify(self, name: str, network: Network, schedule: FitSettings, data: ImageSet) -> Phase:
+        """A phase that trains `network` with cross-entropy over all its classes."""
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             return {"L_CE": cross_entropy(network(images).logits, labels)}
 
-        return Phase("learn", network, objective, self.settings.first, task.training)
+        return Phase(name, network, objective, schedule, data)
+
+    def learn_with_teacher(self, task: Task, loss: Loss, schedule: FitSettings, data: ImageSet) -> Phase:
+        """The phase `learn` of a later task, for methods that distil: the network grows and learns from `data`.
+
+        The teacher is the network before the task, frozen. It sees the same augmented images; its logits are `loss`'s
+        old ones.
+        """
+        teacher = freeze(self.network)
+        student = self.grow(task)
+
+        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            old, new = both(teacher, student, images)
+            return loss(new.logits, old.logits, labels)
+
+        return Phase("learn", student, objective, schedule, data, teachers=(teacher,))
 
     def grow(self, task: Task) -> Network:
         """The network with the task's new classes, all of it trained; in the first task a new one. It becomes

@@ -41,8 +41,7 @@ class Coil(CosineMethod[CoilSettings]):
         share = task.num_known / task.num_total
         teacher = freeze(self.network)
         plan = self.plan(task, teacher)
-        with self.initialising(task):
-            network = self.network = teacher.with_new_classes(task.num_new)
+        network = self.grow(task)
         head = cosine_head(network)
         head.old_proxies.requires_grad_(True)
         known_classifiers = head.old_proxies.detach().squeeze(1)

@@ -7,7 +7,6 @@ from torch import Tensor
 from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
 from foster.methods.base import Method
-from foster.methods.distilling import learn_with_teacher
 from foster.settings.methods import IcarlSettings
 from foster.training.phase import Evaluate, Phase
 
@@ -33,4 +32,4 @@ class Icarl(Method[IcarlSettings]):
                 "L_KD": distillation(logits[:, :num_known], old_logits, temperature),
             }
 
-        return learn_with_teacher(self, task, loss, self.settings.later, task.training)
+        return self.learn_with_teacher(task, loss, self.settings.later, task.training)

@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 
-from torch import Tensor
-
 from foster.data.task import Task
-from foster.losses import cross_entropy
 from foster.methods.base import Method
 from foster.settings.methods import JointSettings
 from foster.training.phase import Evaluate, Phase
@@ -19,14 +16,7 @@ class Joint(Method[JointSettings]):
     """
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
-        yield self.learn(task)
-        self.remember(task)
-
-    def learn(self, task: Task) -> Phase:
         with self.initialising(task):
-            network = self.network = self.new_network([task.num_total])
-
-        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            return {"L_CE": cross_entropy(network(images).logits, labels)}
-
-        return Phase("learn", network, objective, self.settings.first, task.training)
+            self.network = self.new_network([task.num_total])
+        yield self.classify("learn", self.network, self.settings.first, task.training)
+        self.remember(task)

@@ -7,7 +7,6 @@ from torch import Tensor
 from foster.data.task import Task
 from foster.losses import distillation, new_class_cross_entropy
 from foster.methods.base import Method
-from foster.methods.distilling import learn_with_teacher
 from foster.settings.methods import LwfSettings
 from foster.training.phase import Evaluate, Phase
 
@@ -33,4 +32,4 @@ class LearningWithoutForgetting(Method[LwfSettings]):
                 "L_KD": settings.distillation_weight * known,
             }
 
-        return learn_with_teacher(self, task, loss, settings.later, task.training)
+        return self.learn_with_teacher(task, loss, settings.later, task.training)

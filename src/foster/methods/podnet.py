@@ -49,9 +49,7 @@ class Podnet(CosineMethod[PodnetSettings]):
         self.remember(task)
 
     def learn_first(self, task: Task) -> Phase:
-        with self.initialising(task):
-            network = self.network = self.new_network([task.num_new])
-
+        network = self.grow(task)
         head = cosine_head(network)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -61,8 +59,7 @@ class Podnet(CosineMethod[PodnetSettings]):
 
     def learn(self, task: Task) -> Phase:
         teacher = freeze(self.network)
-        with self.initialising(task):
-            network = self.network = teacher.with_new_classes(task.num_new)
+        network = self.grow(task)
         self.imprint(task, teacher, network)
         head, backbone = cosine_head(network), cast(Backbone, network.branches[0])
         old_backbone = cast(Backbone, teacher.branches[0])

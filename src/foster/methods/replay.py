@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 
-from torch import Tensor
-
 from foster.data.task import Task
-from foster.losses import cross_entropy
 from foster.methods.base import Method
 from foster.settings.methods import ReplaySettings
 from foster.training.phase import Evaluate, Phase
@@ -24,9 +21,4 @@ class Replay(Method[ReplaySettings]):
         self.remember(task)
 
     def learn(self, task: Task) -> Phase:
-        network = self.grow(task)
-
-        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            return {"L_CE": cross_entropy(network(images).logits, labels)}
-
-        return Phase("learn", network, objective, self.settings.later, task.training)
+        return self.classify("learn", self.grow(task), self.settings.later, task.training)

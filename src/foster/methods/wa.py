@@ -7,7 +7,6 @@ from torch import Tensor
 from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
 from foster.methods.base import Method
-from foster.methods.distilling import learn_with_teacher
 from foster.settings.methods import WaSettings
 from foster.training.phase import Evaluate, Phase
 
@@ -39,7 +38,7 @@ class WeightAlignment(Method[WaSettings]):
                 "L_KD": distillation_weight * known,
             }
 
-        return learn_with_teacher(self, task, loss, self.settings.later, task.training)
+        return self.learn_with_teacher(task, loss, self.settings.later, task.training)
 
     def loss_weights(self, task: Task) -> tuple[float, float]:
         """The weights of L_CE and L_KD, as the settings choose them."""

@@ -4,22 +4,26 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from foster.data.feed import Batch, Feed
 from foster.errors import TrainingError
-from foster.kernels import DeferredGradients, compiled_side_by_side, drop_kernels, is_available, use_kernels
-from foster.kernels.folding import folded_frozen_parts
+from foster.kernels import DeferredGradients, compiled_side_by_side, drop_kernels, is_available, is_fused, use_kernels
+from foster.kernels.folding import folded_frozen_parts, is_folded
+from foster.networks.network import Backbone
 from foster.system.processes import process_group
-from foster.training.accelerate import compiled_backbones
 from foster.training.distributed import average, shared_statistics
 from foster.training.engine import Engine
 from foster.training.optim import Optimizer
 from foster.training.phase import Objective, Phase, of_batches
 
 NUM_WARM_UPS = 3
+
+NUM_VARIANTS = 64
+"""Shapes and modes of one kind of part that may be compiled before torch gives up on it."""
 
 
 @contextmanager
@@ -215,3 +219,44 @@ class _Recording:
     graph: torch.cuda.CUDAGraph
     batch: Batch
     """What the graph reads: each step copies its batch there."""
+
+
+@functools.cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a module, compiled once: `(module, maps) -> maps`. The weights are inputs of the compiled code, so
+    another module of the same shape reuses it."""
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, NUM_VARIANTS)
+    return torch.compile(function, dynamic=False, fullgraph=True)
+
+
+@contextmanager
+def compiled_backbones(modules: Iterable[nn.Module], is_wanted: bool) -> Iterator[Callable[[bool], None]]:
+    """Inside, all backbones in `modules` run compiled, but for the parts that are kernels of our own. Yields a switch:
+    `switch(False)` makes them run as written."""
+    backbones = [part for module in modules for part in module.modules() if isinstance(part, Backbone)]
+    replaced = [(part, name) for backbone in backbones for part, name in _compiled_methods(backbone) if is_wanted]
+    is_compiled = False
+
+    def switch(is_on: bool) -> None:
+        nonlocal is_compiled
+        if is_on == is_compiled:
+            return
+        is_compiled = is_on
+        for part, name in replaced:
+            part.__dict__.pop(name, None)
+            if is_on:
+                part.__dict__[name] = functools.partial(_compiled(getattr(type(part), name)), part)
+
+    switch(True)
+    try:
+        yield switch
+    finally:
+        switch(False)
+
+
+def _compiled_methods(backbone: Backbone) -> list[tuple[nn.Module, str]]:
+    """The methods to replace: those of the parts that the backbone names, or its own `stages`."""
+    parts = backbone.compiled_parts()
+    if not parts:
+        return [(backbone, "stages")]
+    return [(part, "forward") for part in parts if not (is_fused(part) or is_folded(part))]

@@ -14,7 +14,7 @@ from foster.data.augmentation.geometry import FILL
 from foster.data.augmentation.operations import OPERATIONS, brighten, send
 
 GREY = (FILL,) * 3
-SIZES = [(32, 32), (48, 64), (7, 10)]  # height, width
+SIZES = [(32, 32), (7, 10)]  # height, width
 SHEARS = {"ShearX", "ShearY"}
 BLENDS = {"Sharpness", "Color", "Contrast"}
 
@@ -84,31 +84,12 @@ def test_an_operation_equals_pillow_but_for_rounding_at_every_magnitude(name: st
     assert not is_swapped.any()
 
 
-@pytest.mark.parametrize("name", sorted(SIGNED))
-def test_both_signs_of_an_operation_change_a_photo_differently(name: str) -> None:
-    photo = sample_images(32, 32)[:1]
-    plus, minus = (operated(name, photo, torch.tensor([sign * MAGNITUDES[name][5]])) for sign in (1, -1))
-    assert not torch.equal(plus, photo)
-    assert not torch.equal(minus, photo)
-    assert not torch.equal(plus, minus)
-
-
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("shape", [(0, 3, 5, 4), (2, 3, 1, 1), (2, 3, 2, 9)], ids=str)
 def test_an_operation_works_on_tiny_and_empty_batches(name: str, shape: tuple[int, ...]) -> None:
     images = torch.arange(torch.Size(shape).numel(), dtype=torch.uint8).view(shape)
     result = operated(name, images, torch.full(shape[:1], MAGNITUDES[name][4], dtype=torch.float64))
     assert result.shape == images.shape
-
-
-def test_equalize_by_hand() -> None:
-    # 512 pixels, of which 256 have the highest value: the step is (512 - 256) // 255 = 1 and value v becomes the number
-    # of pixels below it.
-    channel = torch.cat((torch.arange(0, 128).repeat(2), torch.full((256,), 200))).to(torch.uint8)
-    image = channel.view(1, 1, 16, 32).expand(1, 3, 16, 32).contiguous()
-    result = operated("Equalize", image, torch.zeros(1, dtype=torch.float64))
-    expected = torch.cat((torch.arange(0, 256, 2).repeat(2), torch.full((256,), 255))).to(torch.uint8)
-    assert torch.equal(result[0, 0].flatten(), expected)
 
 
 def test_brighten_equals_pillow() -> None:
