@@ -67,7 +67,7 @@ def accuracy(network: nn.Module, first: int, last: int) -> float:
 
 def test_fine_tuning_forgets_and_replay_remembers_more() -> None:
     """After two tasks; the old rows of a fine-tuned head are left to weight decay alone."""
-    finetune, replay = (learn(named_method(name, epochs=8), num_tasks=2) for name in ("finetune", "replay"))
+    finetune, replay = (learn(named_method(name, epochs=12), num_tasks=2) for name in ("finetune", "replay"))
     for course in (finetune, replay):
         assert accuracy(course.method.network, 4, 6) > 0.8
     assert accuracy(replay.method.network, 0, 4) > accuracy(finetune.method.network, 0, 4) + 0.3
