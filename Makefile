@@ -6,9 +6,9 @@ READY := $(VENV)/.ready
 IMPORTED := $(VENV)/.imported
 COMPLETE := $(VENV)/.complete
 
-# Two things at the same time, such as types and tests.
+# mypy runs beside the tests.
 MAKEFLAGS += --jobs=2
-# A command that a test starts would compile all of foster anew.
+# Without bytecode files, every process that a test starts would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -24,13 +24,13 @@ setup: $(COMPLETE) ## create .venv with everything that development needs
 $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "foster needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
-# Without the pip that venv would unpack first, where Python has one that can install another.
+# The pip of $(PYTHON) installs a new one, which resolves faster; where it is too old to do so, venv's own does. With
+# setuptools here, none is fetched to build.
 	@test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
-	@test -x $(BIN)/pip || $(PYTHON) -m pip --python $(BIN)/python install --quiet --no-compile pip 2> /dev/null || $(BIN)/python -m ensurepip > /dev/null
-# An old pip takes twice as long to find out what belongs together; with setuptools here, none is fetched to build.
-	@$(PIP) --constraint constraints.txt --upgrade pip setuptools
-# Two pips fetch and unpack what is known to be needed: up to ray in the alphabet, and the rest, with torch, is as large
-# again. Then one finds out what is right, also where that was not.
+	@$(PYTHON) -m pip --python $(BIN)/python install --quiet --quiet --no-compile --upgrade --constraint constraints.txt pip setuptools 2> /dev/null \
+		|| { $(BIN)/python -m ensurepip > /dev/null && $(PIP) --upgrade --constraint constraints.txt pip setuptools; }
+# Two pips at a time fetch and unpack the pinned packages: up to ray in the alphabet, and the rest, with torch. Then one
+# installs foster and whatever is still missing.
 	@sed '/^# What /,$$d; /^#/d' constraints.txt | sort | xargs -P 2 -n 82 $(PIP) --no-deps || true
 	@$(PIP) --no-build-isolation --constraint constraints.txt --editable '.[test]'
 	@touch $@
@@ -45,11 +45,11 @@ demo: $(READY) ## run FOSTER, replay and fine-tuning on handwritten digits
 
 test: lint suite ## lint, types, and every test that is not slow
 
-# Three on two cores: tests that wait leave a core idle, but each process imports everything once more.
+# Three workers for two cores: some tests wait for other processes. Each worker imports everything once.
 suite: $(IMPORTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not slow"
 
-# One process imports all that the tests need, and so compiles it, beside mypy: two would both do all of it.
+# One process imports, and thereby compiles, all that the tests need, while mypy runs: three workers would each do it.
 $(IMPORTED): $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --collect-only --quiet --quiet > /dev/null || true
 	@touch $@
