@@ -15,19 +15,18 @@ from foster.system.signals import SIGNALS
 
 # Torch is imported where it is used: the process that hands tests out to others needs none of it.
 
-# Tests train small networks, often in several processes at once: more threads would only be in each other's way. And no
-# command that a test starts or calls looks around whether this machine is busy.
+# Tests train small networks, in several processes at once: more threads would only slow each other down.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Nor does this process wait for the disk: no machine fails here, and the order of flushes has a test of its own.
+# This process does not wait for the disk; the order of flushes has a test of its own.
 os.fsync = lambda descriptor: None
 
-# And what typer makes of all our commands at every call is made once.
+# typer would build all commands anew at every call.
 typer.main.get_command = functools.cache(typer.main.get_command)
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: no search for garbage needs to look through it again, nor to begin so often."""
+    """The garbage collector skips what was imported, and runs less often."""
     import torch
 
     torch.set_num_threads(1)
@@ -35,19 +34,29 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of processes come first: most of them are then run by one worker, and only its fork server imports all."""
+    items.sort(key=lambda item: not _starts_processes(item.module))  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _starts_processes(module: object) -> bool:
+    return any(getattr(thing, "__module__", "") in ("forked", "held", "servers") for thing in vars(module).values())
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """A test and the fixtures that it is the first to want draw the same numbers, whatever ran before it here."""
+    """A test and its fixtures draw the same random numbers, whatever ran before it in this process."""
     import torch
 
-    # For a GPU that is not there, torch would write down who seeded it, which takes as long as a small test.
+    # Without a GPU, torch.manual_seed would record a traceback for later, which takes as long as a small test.
     seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
     seed(0)
 
 
 @pytest.fixture(autouse=True)
 def same_signals() -> Iterator[None]:
-    """A command that was stopped leaves its process deaf to echoes; here the process goes on."""
+    """A command that was stopped leaves default handlers, for its process ends; here the process goes on."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in before.items():
@@ -56,7 +65,7 @@ def same_signals() -> Iterator[None]:
 
 @pytest.fixture
 def default_signals() -> Iterator[None]:
-    """No signal is ignored by what a test starts, also where the tests were started by `nohup`, which is inherited."""
+    """No signal is ignored in processes that a test starts, even where the tests themselves run under `nohup`."""
     previous = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS if _is_ignored(number)}
     yield
     for number, handler in previous.items():
