@@ -58,15 +58,11 @@ def as_toml(value: Any) -> str:
 @MANY
 @given(override=st.tuples(st.sampled_from(keys_for(Settings)) | st.text(max_size=20), VALUES))
 @example(override=("dataset", []))
-@example(override=("method", ["foster"]))
 @example(override=("method", {}))
 @example(override=("augmentation", [1]))
 @example(override=("seed", 10**400))
-@example(override=("class_order", ["a"] * 3))
-@example(override=("epochs_scale", float("inf")))
 @example(override=("checkpoint_minutes", float("nan")))
 @example(override=("foster", 3))
-@example(override=("engine", "fast"))
 def test_an_override_gives_settings_or_one_line(override: tuple[str, Any]):
     key, value = override
     accepted(lambda: load_settings("digits", [f"{key}={as_toml(value)}"]))
@@ -75,17 +71,11 @@ def test_an_override_gives_settings_or_one_line(override: tuple[str, Any]):
 @MANY
 @given(text=st.text(max_size=60))
 @example(text="seed=" + "9" * 5000)
-@example(text="seed=0x" + "f" * 5000)
-@example(text="seed=1e999999")
 @example(text="class_order=" + "[" * 3000)
 @example(text="data=\x00")
 @example(text="backbone=\nseed = 3")
-@example(text="foster.beta_boost=[1,")
-@example(text="=")
 @example(text=".=3")
 @example(text="foster.=3")
-@example(text="data=2026-11-15")
-@example(text="seed=2026-11-15T00:00:00Z")
 @example(text="dataset=2026-11-15")
 def test_an_override_of_any_text_gives_settings_or_one_line(text: str):
     accepted(lambda: load_settings("digits", [text]))
@@ -94,15 +84,8 @@ def test_an_override_of_any_text_gives_settings_or_one_line(text: str):
 @MANY
 @given(override=st.tuples(st.sampled_from(keys_for(LearnerSettings)) | st.text(max_size=20), VALUES))
 @example(override=("training", []))
-@example(override=("training", {}))
-@example(override=("training", 3))
-@example(override=("method", ["foster"]))
-@example(override=("augmentation", []))
 @example(override=("image_size", [8, 8, 8]))
 @example(override=("image_size", True))
-@example(override=("memory_total", 10**400))
-@example(override=("epochs_scale", float("inf")))
-@example(override=("engine", []))
 @example(override=("engine.threads", 100_000))
 @example(override=("foster.first", []))
 def test_an_override_of_a_learner_gives_settings_or_one_line(override: tuple[str, Any]):
@@ -111,20 +94,6 @@ def test_an_override_of_a_learner_gives_settings_or_one_line(override: tuple[str
     if found is not None:
         again = make(LearnerSettings, json.loads(json.dumps(found.nested())), "a bundle")
         assert again.nested() == found.nested(), "what a bundle keeps is what was asked for"
-
-
-@MANY
-@given(data=VALUES, place=st.sampled_from(keys_for(LearnerSettings)))
-def test_a_bundle_with_any_settings_gives_settings_or_one_line(data: Any, place: str):
-    nested = learner_settings().nested()
-    *parents, last = place.split(".")
-    holder = nested
-    for parent in parents:
-        if not isinstance(holder.get(parent), dict):
-            holder[parent] = {}
-        holder = holder[parent]
-    holder[last] = data
-    accepted(lambda: make(LearnerSettings, nested, "a bundle"))
 
 
 @pytest.mark.parametrize(
@@ -140,13 +109,9 @@ def test_what_no_machine_can_do_is_refused_before_it_is_tried(override: str):
 @MANY
 @given(content=st.binary(max_size=200) | st.text(string.printable, max_size=100).map(str.encode))
 @example(content=b"\xff\xfe")
-@example(content=b"a = " + b"[" * 5000)
 @example(content=b"a." * 2000 + b"a = 1")
-@example(content=b"seed = " + b"9" * 5000)
 @example(content=b'dataset = "digits"\nincrement = 2\n[foster]\nfirst = 3')
-@example(content=b'dataset = ["digits"]\nincrement = 2')
 @example(content=b"[dataset]\nname = 1")
-@example(content=b"\x00")
 def test_a_settings_file_of_any_bytes_gives_settings_or_one_line(content: bytes, tmp_path: Path):
     path = tmp_path / "any.toml"
     path.write_bytes(content)
