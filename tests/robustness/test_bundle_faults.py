@@ -39,7 +39,7 @@ def test_a_disk_that_is_full_leaves_no_part_of_a_bundle_and_the_learner_can_save
 ) -> None:
     learner, disk = foster.load(bundle, device="cpu"), FullDisk(name, num_whole)
     monkeypatch.setattr("os.write", disk)
-    with pytest.raises(FolderError, match=r"No space left on device; nothing that was complete is lost$"):
+    with pytest.raises(FolderError, match="No space left on device"):
         learner.save(tmp_path / "v2")
     assert disk.has_failed
     assert {path.name for path in tmp_path.iterdir()} == {"v1"}

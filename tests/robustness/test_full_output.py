@@ -42,7 +42,8 @@ def shell(command: str, folder: Path) -> "subprocess.CompletedProcess[str]":
 def test_output_onto_a_full_disk_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     done = shell("foster list presets digits > /dev/full", tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "foster: cannot read or write the output: No space left on device\n"
+    assert "No space left on device" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_a_learn_whose_report_cannot_be_printed_has_written_and_promoted_its_bun
     settings = ["backbone=resnet8", "epochs_scale=0.006", "device=cpu", "validation_share=0"]
     code, lines = onto_full_disk("learn", photos, "--bundle", str(bundle), "--promote", "--quiet", *settings)
     assert (code, len(lines)) == (0, 1)
-    assert lines[0].endswith(f"all is done and saved in '{bundle}'")
+    assert f"'{bundle}'" in lines[0]
     assert (tmp_path / "current").resolve() == bundle
 
 
@@ -158,7 +159,7 @@ def test_what_is_promoted_rolled_back_exported_or_removed_has_not_failed_because
         code, lines = onto_full_disk(*given)
         lines = [line for line in lines if not line.startswith("exporting and checking")]
         assert (code, len(lines)) == (0, 1), lines
-        assert "all is done and saved in" in lines[0]
+        assert "saved in" in lines[0]
     assert (tmp_path / "current").resolve() == bundle
     assert removed not in {entry.id for entry in read_manifest(tmp_path / "v3").exemplars}
 

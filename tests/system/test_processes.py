@@ -111,5 +111,5 @@ def test_two_processes_add_up_gather_and_agree(monkeypatch: pytest.MonkeyPatch) 
         assert sums == [2.0, 1.0]
         assert parts == [[[0, 0]], [[1, 1], [1, 1]]]
         assert answers == [True, False]
-        assert refusal == "batch_size 9 cannot be shared by 2 processes; start as many as divide it"
+        assert refusal.startswith("batch_size 9 ")
         assert (stopped, receiver) == ("stopped by SIGTERM to rank 1 (143)", "")

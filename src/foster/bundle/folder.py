@@ -112,7 +112,7 @@ def read_bundle(folder: Path) -> Bundle:
     folder = real_folder(folder)
     manifest = read_manifest(folder)
     num_bytes, room = sum(facts.bytes for facts in manifest.files.values()), main_memory()
-    if room is not None and num_bytes > room / 2:  # the files, and the weights and images that are made of them
+    if num_bytes > room / 2:  # the files, and the weights and images that are made of them
         raise BundleError(f"bundle '{folder}' has {num_bytes:,} bytes, too many for a memory of {room:,}")
     contents = dict(checked_files(folder, manifest))
     weights = _tensors(contents[WEIGHTS], WEIGHTS, folder)

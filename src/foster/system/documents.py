@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 MAX_BYTES = 16 * 2**20
 """Enough for every file of ours but a bundle's manifest, which lists all its images."""
 
-MAX_BYTES_WHERE_MEMORY_IS_UNKNOWN = 2**34
-
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -89,8 +87,7 @@ def first_problem(error: ValidationError) -> str:
 
 def max_tensor_bytes() -> int:
     """The largest file of tensors that is read: half of the main memory, since tensors are made from its content."""
-    memory = main_memory()
-    return MAX_BYTES_WHERE_MEMORY_IS_UNKNOWN if memory is None else memory // 2
+    return main_memory() // 2
 
 
 def read_tensors(path: Path, max_bytes: int | None = None) -> "dict[str, Tensor]":

@@ -116,7 +116,7 @@ def check_room(num_images: int, resizing: Resizing, num_copies: int) -> None:
     """Refuse images that the memory cannot hold: a system that runs out of it kills the process without a message."""
     total = main_memory()
     needed = num_copies * num_images * 3 * resizing.height * resizing.width
-    if total is not None and needed > 0.9 * total:
+    if needed > 0.9 * total:
         raise DataError(
             f"{num_images:,} images of {resizing.height} x {resizing.width} need {needed / 2**30:.1f} GiB of memory, "
             f"but there are {total / 2**30:.1f}; choose a smaller image_size or learn the classes in several calls"
