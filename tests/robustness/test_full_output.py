@@ -217,5 +217,5 @@ def test_a_sigterm_ends_what_cannot_be_continued_and_leaves_nothing(default_sign
     process = forking().Process(target=_write_and_wait, args=(folder, said))
     process.start()
     process.join(60)
-    assert (process.exitcode, said.read_text()) == (143, "stopped by SIGTERM\n")
+    assert (process.exitcode, said.read_text()) == (143, "foster: stopped by SIGTERM\n")
     assert list(folder.iterdir()) == []

@@ -115,7 +115,7 @@ def test_an_interrupted_sweep_saves_its_runs_and_continues_them(
             sweep(runs, tmp_path / "out", [Slot()])
     sender.join()
     assert caught.value.exit_code == 130
-    assert "all is saved; start the same sweep again to continue" in str(caught.value)
+    assert "all is saved; continue with the same command" in str(caught.value)
     assert "1 waiting, 1 stopped" in capsys.readouterr().out
     assert records_of(first / "events.jsonl")[-1]["event"] == "CheckpointWritten"
     assert status_of(runs[0], tmp_path / "out").is_continued

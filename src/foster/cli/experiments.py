@@ -305,8 +305,11 @@ def study(
         Path | None, typer.Option(help="The folder of all runs; by default runs/study-NAME, or runs/studies.")
     ] = None,
     results: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Results files of runs that need not be trained again.")
-    ] = Path("results"),
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Results files of runs that need not be trained again; by default results."
+        ),
+    ] = None,
     jobs_per_gpu: JobsPerGpu = 1,
     jobs: Jobs = 1,
     is_dry_run: IsDryRun = False,
@@ -343,6 +346,9 @@ def study(
     planned = [plan_study(each, preset, overrides, place, plugins) for each in chosen]
     is_one = len(names) == 1
     folder = out or Path("runs") / (f"study-{titles[0]}" if is_one else "studies")
+    if results is not None and not results.is_dir():
+        raise FolderError(f"no folder '{results}' (--results)")
+    results = results or Path("results")
     # Imported only now, since it loads torch: a wrong key is answered at once.
     from foster.studies.run import PlannedStudy, known_results, run_studies
 

@@ -103,6 +103,7 @@ def _check_data(asked: Sequence[Settings]) -> None:
     with stop_on_signals() as stop, progress_for() as listener:
         for settings in different.values():
             check_data(settings, Follower(listener, stop))
+        stop.raise_if_set()
 
 
 def _stopped(number: int, statuses: Sequence[RunStatus]) -> Stopped:
@@ -111,9 +112,9 @@ def _stopped(number: int, statuses: Sequence[RunStatus]) -> Stopped:
     stopped = Stopped(number)
     stopped.add_hint(
         f"{counted(num_killed, 'run')} could not save and will go on from the last checkpoint; "
-        "start the same sweep again to continue"
+        "continue with the same command"
         if num_killed
-        else "all is saved; start the same sweep again to continue"
+        else "all is saved; continue with the same command"
     )
     return stopped
 

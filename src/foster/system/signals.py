@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -90,13 +91,21 @@ def stop_on_signals() -> Iterator[StopRequest]:
 @contextmanager
 def ending_on_signals() -> Iterator[None]:
     """Inside, SIGTERM and SIGHUP end the process as Ctrl-C does: what is half written is removed, and the exit code is
-    the conventional one. For work that cannot be continued later."""
+    the conventional one. For work that cannot be continued later.
+
+    During an import, a signal ends the process at once: torch's compiled modules lose the exception, or raise another.
+    """
 
     def end(number: int) -> None:
-        _say(f"stopped by {signal.Signals(number).name}")
+        is_importing = any("<frozen importlib" in frame.f_code.co_filename for frame, _ in traceback.walk_stack(None))
+        if number == signal.SIGINT and not is_importing:
+            raise KeyboardInterrupt
+        _say(f"foster: stopped by {signal.Signals(number).name}")
+        if is_importing:
+            os._exit(128 + number)
         raise SystemExit(128 + number)
 
-    with _handling(end, (signal.SIGTERM, signal.SIGHUP)):
+    with _handling(end):
         yield
 
 
