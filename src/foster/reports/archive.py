@@ -179,8 +179,10 @@ class RunArchive(Archive):
 
 
 class BundleArchive(Archive):
-    """A bundle: what it holds out takes the place of test images. In closed form nothing is held out: kept photos are
-    shown, and what they were taken for when they had no part in the classifier is the prediction."""
+    """A bundle: what it holds out takes the place of test images.
+
+    In closed form nothing is held out: each photo is predicted by the classifier without it (leave-one-out).
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -199,9 +201,14 @@ class BundleArchive(Archive):
         assert knowledge is not None, "a bundle knows something"
         return knowledge
 
+    @property
+    def is_closed_form(self) -> bool:
+        return self._knowledge.is_closed_form
+
     @cached_property
     def held_out(self) -> ImageSet:
-        if self._knowledge.is_closed_form:
+        """The held-out images; in closed form the photos that are kept."""
+        if self.is_closed_form:
             return self.exemplars()
         images = self._knowledge.images_of(self._knowledge.held_out)
         if not len(images):
@@ -211,20 +218,31 @@ class BundleArchive(Archive):
     @cached_property
     def probabilities(self) -> NDArray[np.float32]:
         """Of the held-out images, `[N, num_classes]`."""
+        if self.is_closed_form:
+            raise DataError(f"bundle '{self.folder}' holds no images out: it is learned in closed form")
         values: NDArray[np.float32] = self.learner.classifier().probabilities(self.held_out.stack).numpy()
         return values
 
     def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         store = self._knowledge.store
-        if self._knowledge.is_closed_form and store is not None:
+        if self.is_closed_form and store is not None:
             is_measured = store.answers >= 0
             if not bool(is_measured.any()):
                 raise DataError(f"bundle '{self.folder}' keeps no features, on which its accuracy is measured")
             return store.labels[is_measured].numpy(), store.answers[is_measured].numpy()
-        return self.held_out.labels.numpy(), self.probabilities.argmax(1)
+        return self.tested_predictions()
 
     def tested(self) -> ImageSet:
         return self.held_out
+
+    def tested_predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """True and predicted class ids of the images of `tested`; -1 where there is no prediction."""
+        labels, store = self.held_out.labels, self._knowledge.store
+        if not self.is_closed_form or store is None:
+            return labels.numpy(), self.probabilities.argmax(1)
+        answers = dict(zip(zip(store.labels.tolist(), store.ids, strict=True), store.answers.tolist(), strict=True))
+        photos = zip(labels.tolist(), self.held_out.stack.ids(), strict=True)
+        return labels.numpy(), np.array([answers.get(photo, -1) for photo in photos], dtype=np.int64)
 
     def network(self) -> Network:
         return self.learner.classifier().network

@@ -143,10 +143,12 @@ def _run_headlines(run: RunArchive) -> list[tuple[str, str]]:
 def _bundle_headlines(bundle: BundleArchive) -> list[tuple[str, str]]:
     manifest = bundle.manifest
     lines = [("classes", str(len(manifest.classes))), ("learns", str(len(_learns(bundle))))]
+    names = ("leave-one-out accuracy", "photos") if bundle.is_closed_form else ("held-out accuracy", "held-out images")
     try:
-        lines += [("held-out accuracy", f"{bundle.accuracy:.1f} %"), ("held-out images", str(len(bundle.held_out)))]
+        numbers = (f"{bundle.accuracy:.1f} %", f"{len(bundle.predictions()[0]):,}")
+        lines += [*zip(names, numbers, strict=True)]
     except FosterError:
-        lines.append(("held-out accuracy", ABSENT))
+        lines.append((names[0], ABSENT))
     num_exemplars = sum(entry.use == "exemplars" for entry in manifest.exemplars)
     return [*lines, ("exemplars", f"{num_exemplars:,}"), ("size", size_text(folder_bytes(bundle.folder)))]
 
@@ -198,13 +200,16 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
     manifest = bundle.manifest
     reading = "On the dashed line, an answer is right as often as its confidence says; below it, it is too sure. "
     reading += "Larger points stand for more images."
-    curve = page.tried("calibration", lambda: [Shown("calibration", reading, svg(calibration_figure(bundle)))])
+    curve = []
+    if not bundle.is_closed_form:
+        curve = page.tried("calibration", lambda: [Shown("calibration", reading, svg(calibration_figure(bundle)))])
     part: dict[str, Any] = {
         "name": bundle.name,
         "path": bundle.folder,
         "environment": {"foster": manifest.foster, "method": manifest.method, "backbone": manifest.backbone},
         "settings": _settings(manifest.settings),
         "learns": _learns(bundle),
+        "tested_on": "each photo left out in turn" if bundle.is_closed_form else "on held-out images",
         "figures": curve + [figure for kind in OF_A_BUNDLE for figure in page.drawn(kind, [bundle])],
     }
     try:

@@ -96,7 +96,7 @@ def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], num_class
 
 def _panels(count: int, side: float) -> tuple[Figure, list[Axes]]:
     num_columns = max(1, min(count, columns(PANELS_IN_A_ROW)))
-    figure = new_figure(num_columns * side + 0.8, -(-count // num_columns) * (side + 0.4))
+    figure = new_figure(num_columns * side + 0.8, -(-count // num_columns) * (side + 0.7))
     return figure, grid_of_axes(figure, count, num_columns)
 
 

@@ -46,11 +46,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong answer and how sure it was, in percent."""
+    """A wrong answer, and how sure it was in percent; None for an answer in closed form."""
 
     true: str
     predicted: str
-    confidence: float
+    confidence: float | None
     picture: str
 
 
@@ -102,14 +102,20 @@ def confused_pairs(archive: Archive, limit: int = 12) -> list[Pair]:
 
 
 def surest_mistakes(archive: BundleArchive, limit: int = 18) -> list[Mistake]:
-    """Held-out images with wrong answers, those given with most confidence first."""
-    labels, predicted = archive.predictions()
-    confidence = archive.probabilities.max(1)
-    wrong = np.flatnonzero(labels != predicted)
-    chosen = wrong[np.argsort(-confidence[wrong], kind="stable")][:limit]
-    names = archive.class_names
+    """Images of a bundle with wrong answers, those given with most confidence first where that is known."""
+    labels, predicted = archive.tested_predictions()
+    confidence = None if archive.is_closed_form else archive.probabilities.max(1)
+    wrong = np.flatnonzero((labels != predicted) & (predicted >= 0))
+    if confidence is not None:
+        wrong = wrong[np.argsort(-confidence[wrong], kind="stable")]
+    chosen, names = wrong[:limit], archive.class_names
     return [
-        Mistake(names[labels[k]], names[predicted[k]], 100 * float(confidence[k]), address)
+        Mistake(
+            names[labels[k]],
+            names[predicted[k]],
+            None if confidence is None else 100 * float(confidence[k]),
+            address,
+        )
         for k, address in zip(chosen, _pictures(archive, chosen), strict=True)
     ]
 
