@@ -86,6 +86,8 @@ def test_a_dry_run_of_studies_starts_none(tmp_path: Path):
     assert "two studies are called 'beta'" in twice.stderr
     unnamed = CliRunner().invoke(app, ["study", "seed=1,2"])
     assert "which study? one of beta, beta-compression, boosted, components" in unnamed.stderr
+    missing = CliRunner().invoke(app, ["study", "beta", "--results", str(out)])
+    assert (missing.exit_code, missing.stderr) == (2, f"foster: no folder '{out}' (--results)\n")
     wrong = CliRunner().invoke(app, ["study", "nothing"])
     assert wrong.exit_code == SettingsError.exit_code
     assert "unknown study" in wrong.stderr

@@ -39,7 +39,6 @@ def test_each_event_is_read_once_and_a_cut_line_waits_for_its_end(tmp_path: Path
         {"losses": {"a": "x"}},
         {"losses": {"a": None}},
         {"losses": {"a": 10**1000}},
-        {"epoch": 10**30},
         {"event": []},
     ],
 )

@@ -1,6 +1,9 @@
 import numpy as np
 import pytest
+from small_learners import digits
 
+from foster.errors import DataError
+from foster.learner.learner import Learner
 from foster.reports.archive import open_archives
 from foster.reports.mistakes import calibration_figure, class_rows, confused_pairs, surest_mistakes
 
@@ -36,6 +39,24 @@ def test_the_surest_mistakes_come_first(bundle):
     labels, predicted = archive.predictions()
     assert len(found) == min(5, int((labels != predicted).sum()))
     assert all(one.true != one.predicted for one in found)
+
+
+def test_in_closed_form_answers_are_those_without_the_photo_and_have_no_confidence(tmp_path):
+    images, names = digits("zero", "one", "eight", "nine", last=12)
+    learner = Learner(device="cpu", memory_per_class=4)
+    learner.learn(images, names)
+    learner.save(tmp_path / "bundle")
+    (archive,) = open_archives([tmp_path / "bundle"])
+    labels, predicted = archive.predictions()
+    assert len(labels) == 48, "all photos are measured"
+    kept_labels, kept = archive.tested_predictions()
+    assert len(kept) == 16, "some are kept"
+    assert (kept >= 0).all()
+    found = surest_mistakes(archive)
+    assert len(found) == int((kept_labels != kept).sum()) <= int((labels != predicted).sum())
+    assert all(one.confidence is None for one in found)
+    with pytest.raises(DataError, match="in closed form"):
+        calibration_figure(archive)
 
 
 def test_the_curve_compares_confidence_with_how_often_it_is_right(bundle):

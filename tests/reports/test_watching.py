@@ -103,29 +103,6 @@ def test_runs_of_a_sweep_that_are_over_stand_in_two_columns(tmp_path: Path):
     assert len({line.rindex("f") for line in file.getvalue().splitlines()}) == 1
 
 
-def test_in_a_pipe_a_long_name_and_its_state_are_one_line(tmp_path: Path):
-    name = "digits-b0-inc2-foster-shift-s1993,foster.boost.epochs=4,epochs_scale=0.02"
-    write(tmp_path / name, *STARTED, ENDED)
-    file = io.StringIO()
-    watch(tmp_path / name, is_once=True, console=Console(file=file, width=80))
-    first, *_ = file.getvalue().splitlines()
-    assert first.startswith(name)
-    assert first.rstrip().endswith("finished")
-
-
-def test_what_is_not_known_yet_leaves_no_gap(tmp_path: Path):
-    write(tmp_path / "new")
-    assert shown(RunView(tmp_path / "new")).strip() == "new  waiting"
-
-
-def test_the_current_folder_can_be_looked_at_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    write(tmp_path / "one", *STARTED)
-    monkeypatch.chdir(tmp_path / "one")
-    assert [view.name for view in views_of(Path())] == ["one"]
-    monkeypatch.chdir(tmp_path)
-    assert [view.name for view in views_of(Path())] == ["one"]
-
-
 def test_a_learn_can_be_looked_at_while_it_lasts(tmp_path: Path):
     from foster.learner.work_folder import WorkFolder
 

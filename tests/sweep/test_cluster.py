@@ -47,6 +47,7 @@ def check_that_a_process_is_told_lines_and_signals_and_gives_its_exit_code(log: 
     assert "asked to stop" in log.read_text()
 
 
+@pytest.mark.slow
 @needs_ray
 def test_a_process_on_a_ray_cluster_is_told_lines_and_signals_and_gives_its_exit_code(tmp_path: Path) -> None:
     check_that_a_process_is_told_lines_and_signals_and_gives_its_exit_code(tmp_path / "log")
@@ -83,7 +84,7 @@ def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setenv(name, value)
     asked = [*TINY, "method=replay", "seed=1,2", "epochs_scale=0.02", "checkpoint_minutes=0", "backbone=resnet8"]
     runs = plan_runs("digits", asked)
-    monkeypatch.setattr(run, "display_for", lambda: _Display(said))
+    monkeypatch.setattr(run.Display, "say", lambda display, line: said.append(line))
     try:
         with connected(machines.address, 1, 1) as found:
             assert len(found.slots(runs)) == 2
@@ -95,25 +96,6 @@ def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pyt
     assert all(RunFolder(folder).is_finished for folder in folders)
     resumed = [folder for folder in folders if "RunResumed" in (folder / "events.jsonl").read_text()]
     assert len(resumed) == 1
-
-
-class _Display:
-    """What is said, in a list."""
-
-    def __init__(self, said: list[str]) -> None:
-        self._said = said
-
-    def __enter__(self) -> "_Display":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Nothing is left to do."""
-
-    def say(self, line: str) -> None:
-        self._said.append(line)
-
-    def show(self, statuses: Any) -> None:
-        """The table is not looked at here."""
 
 
 class _Lost(Exception):  # noqa: N818 (Ray calls it an error)

@@ -23,7 +23,7 @@ from foster.sweep import job as sweep_job
 from foster.sweep.grid import PlannedRun, plan_runs
 from foster.sweep.job import Slot, environment_for, find_slots, visible_gpus
 from foster.sweep.run import status_of, sweep
-from foster.sweep.table import PlainLines
+from foster.sweep.table import Display
 from foster.system import signals as stopping
 from foster.system.locking import writer_of
 from foster.system.signals import Stopped
@@ -102,6 +102,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_saves_its_runs_and_continues_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -178,7 +179,7 @@ def test_a_run_that_dies_of_the_signal_is_not_called_saved(
 
 
 @pytest.mark.usefixtures("slow_to_save")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_that_reaches_the_sweep_and_its_runs_lets_them_save(tmp_path: Path, number: int):
     """As systemd, scancel or a container's end sends it: to every process."""
     runs = two_runs()
@@ -197,34 +198,17 @@ def test_a_signal_that_reaches_the_sweep_and_its_runs_lets_them_save(tmp_path: P
     assert all(says(log, "saved") for log in logs)
 
 
-def test_a_later_sigterm_ends_the_runs_at_once(stand_in: Callable[[str], None], tmp_path: Path):
-    stand_in("echo ready; exec sleep 30")
-    runs = two_runs()
-    began: list[float] = []
-
-    def send_first() -> None:
-        began.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    when(lambda: says(tmp_path / "out" / f"{runs[0].name}.log", "ready"), send_first)
-    second = when(lambda: bool(began) and time.monotonic() - began[0] > 0.5, send(signal.SIGTERM))
-    with pytest.raises(Stopped, match="could not save"):
-        sweep(runs, tmp_path / "out", [Slot()])
-    second.join()
-    assert time.monotonic() - began[0] < 20
-
-
 @pytest.mark.usefixtures("slow_to_save")
 def test_runs_stop_by_themselves_when_the_sweep_breaks_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     runs = two_runs()
     log = tmp_path / "out" / f"{runs[0].name}.log"
 
-    class Broken(PlainLines):
+    class Broken(Display):
         def show(self, runs: object) -> None:
             if says(log, "ready"):
                 raise RuntimeError("broken")
 
-    monkeypatch.setattr(foster.sweep.run, "display_for", lambda: Broken(sys.stderr))
+    monkeypatch.setattr(foster.sweep.run, "Display", Broken)
     with pytest.raises(RuntimeError, match="broken"):
         sweep(runs, tmp_path / "out", [Slot()])
     wait_until(lambda: says(log, "saved"))

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from foster.experiment.event_log import read_events
 from foster.sweep.grid import plan_runs
 from foster.sweep.job import Slot
 from foster.sweep.run import sweep
+from foster.system.signals import Stopped
 
 
 @pytest.mark.slow
@@ -112,3 +114,13 @@ def test_finished_runs_need_no_data(tmp_path: Path, capsys: pytest.CaptureFixtur
     (folder / "results.json").write_text('{"finished": true}')
     sweep(runs, tmp_path / "out", [Slot()], has_table=False)
     assert "1 run: 1 finished" in capsys.readouterr().out
+
+
+def test_ctrl_c_while_the_data_are_read_stops_the_sweep(
+    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    stand_in("exit 3")
+    monkeypatch.setattr("foster.sweep.run.check_data", lambda *given: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(Stopped):
+        sweep(plan_runs("digits", ["device=cpu"]), tmp_path / "out", [Slot()])
+    assert not (tmp_path / "out").exists()

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO
 
 import pytest
@@ -119,6 +120,19 @@ def test_where_nothing_can_be_continued_a_signal_ends_the_work_with_its_code() -
     with pytest.raises(SystemExit) as ended, ending_on_signals():
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == 143
+
+
+def test_ctrl_c_during_an_import_ends_the_process_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiled module loses the exception, or raises another one in its place."""
+    exits: list[int] = []
+    monkeypatch.setattr(os, "_exit", exits.append)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "interrupted_module.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    with pytest.raises(SystemExit), ending_on_signals():
+        __import__("interrupted_module")
+    assert exits == [130]
+    with pytest.raises(KeyboardInterrupt), ending_on_signals():
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_a_signal_that_was_ignored_stays_ignored() -> None:

@@ -162,7 +162,7 @@ def _watched(
     work: "Callable[..., Finished]", settings: "Settings", folder: "RunFolder", quiet: bool, has_tensorboard: bool
 ) -> dict[str, Any]:
     """Train with progress on the terminal; a signal stops the run after the current step."""
-    from foster.experiment.folder import ReadFolder
+    from foster.experiment.folder import RunFolder
     from foster.reports.progress import progress_for
     from foster.reports.tensorboard import with_tensorboard
     from foster.system.processes import joined
@@ -173,7 +173,7 @@ def _watched(
         progress_for(quiet=quiet or not team.is_first) as listener,
         ExitStack() as ends,
     ):
-        written_to = folder if team.is_first else ReadFolder(folder.path)
+        written_to = RunFolder(folder.path, is_written=team.is_first)
         if has_tensorboard and team.is_first:
             listener = ends.enter_context(with_tensorboard(listener, folder.path))
         try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from foster.errors import SettingsError
 from foster.events import Event, Listener, ignore
-from foster.experiment.folder import RESULTS, RunFolder, TemporaryFolder
+from foster.experiment.folder import RESULTS, RunFolder
 from foster.experiment.plan import Plan, make_plan, measured_plan
 from foster.experiment.result import Result
 from foster.experiment.run import Finished, begin, go_on, resumed_settings
@@ -59,7 +59,7 @@ def run(
         if folder is not None:
             return _run_in(RunFolder(user_path(folder)), chosen, resume, tell, allow_changed_plugin)
         with TemporaryDirectory(prefix="foster-") as temporary:
-            unkept = TemporaryFolder(Path(temporary, "run"))
+            unkept = RunFolder(Path(temporary, "run"), can_resume=False)
             return _result(unkept, begin(chosen, unkept, tell, StopRequest()))
 
 

@@ -70,16 +70,10 @@ def _events_in(lines: bytes) -> list[Event]:
 def _event_in(line: bytes) -> Event | None:
     """The event of one line; None where any process has written something else."""
     with suppress(ValueError, RecursionError):
-        record = json.loads(line, parse_int=_int64)
+        record = json.loads(line)
         if isinstance(record, dict) and (adapter := _adapters().get(str(record.get("event")))):
             return adapter.validate_python(record)
     return None
-
-
-def _int64(digits: str) -> int:
-    if len(digits) > 19:
-        raise ValueError("no count of ours has so many digits")
-    return int(digits)
 
 
 @cache

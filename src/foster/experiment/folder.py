@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from foster.errors import FolderError, SettingsError, explained, short
 from foster.events import CheckpointWritten, Event
@@ -22,16 +22,17 @@ MAX_RESULTS_BYTES = 256 * 2**20
 
 
 class RunFolder:
-    """The folder to which a run writes everything."""
+    """The folder to which a run writes everything.
 
-    store: ClassVar[type[CheckpointStore]] = CheckpointStore
-    can_resume = True
-    is_written = True
-    """Whether this process writes to it."""
+    Of several processes of one run (torchrun), one writes; the others only read checkpoints: `is_written` is False.
+    A temporary folder is removed when its run ends: it has no checkpoints (`can_resume` is False).
+    """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_written: bool = True, can_resume: bool = True) -> None:
         self.path = path
-        self.checkpoints = self.store(path / CHECKPOINTS)
+        self.is_written, self.can_resume = is_written, can_resume
+        has_checkpoints = is_written and can_resume
+        self.checkpoints = (CheckpointStore if has_checkpoints else NoCheckpoints)(path / CHECKPOINTS)
 
     @property
     def holds_run(self) -> bool:
@@ -99,6 +100,8 @@ class RunFolder:
 
     def check_free(self) -> None:
         """A new run needs a folder that does not hold anything yet, and to which nobody writes."""
+        if not self.is_written:
+            return
         if self.path.is_dir() and (writer := writer_of(self.path)):
             raise FolderError(f"'{self.path}' is being written by {writer}; wait for it or stop it")
         self._check_empty()
@@ -122,6 +125,9 @@ class RunFolder:
     @contextmanager
     def opened(self, settings: Settings | None = None) -> Iterator["RunFolder"]:
         """Hold the folder for writing. With `settings` it becomes the folder of a new run."""
+        if not self.is_written:
+            yield self
+            return
         if settings is not None:
             self.check_free()
         with locked(self.path):
@@ -135,45 +141,17 @@ class RunFolder:
 
     def keep_settings(self, settings: Settings) -> None:
         """Write the settings with which the run is continued."""
-        if settings != self.settings():
+        if self.is_written and settings != self.settings():
             write_text(self.path / SETTINGS, settings.toml())
 
     def note(self, event: Event) -> None:
         """Add a line to the events."""
-        note(self.path, event)
+        if self.is_written:
+            note(self.path, event)
 
     def write_results(self, results: dict[str, Any]) -> None:
-        write_json(self.path / RESULTS, results)
-
-
-class ReadFolder(RunFolder):
-    """The folder of a run as the other processes of a group see it: they read checkpoints and write nothing."""
-
-    store = NoCheckpoints
-    is_written = False
-
-    def check_free(self) -> None:
-        """Checked by the process that writes."""
-
-    @contextmanager
-    def opened(self, settings: Settings | None = None) -> Iterator["RunFolder"]:
-        yield self
-
-    def keep_settings(self, settings: Settings) -> None:
-        """Done by the process that writes."""
-
-    def note(self, event: Event) -> None:
-        """Done by the process that writes."""
-
-    def write_results(self, results: dict[str, Any]) -> None:
-        """Done by the process that writes."""
-
-
-class TemporaryFolder(RunFolder):
-    """A folder that is removed when its run ends; no checkpoints are written."""
-
-    store = NoCheckpoints
-    can_resume = False
+        if self.is_written:
+            write_json(self.path / RESULTS, results)
 
 
 def differing_key(before: Mapping[str, Any], now: Mapping[str, Any], counted: Collection[str] = ()) -> str | None:

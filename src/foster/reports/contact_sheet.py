@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NamedTuple
 
-from PIL import Image, ImageDraw, ImageFont, features
+from PIL import Image, ImageDraw, ImageFont
 
 from foster.bundle.files import check_outside
 from foster.bundle.folder import Bundle
@@ -133,18 +133,17 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
     num_rows = [-(-len(section.tiles) // NUM_COLUMNS) for section in sections]
     height = sum(rows * pitch_y + 2 * TEXT_HEIGHT for rows in num_rows) + MARGIN + 2 * TEXT_HEIGHT
     sheet = Image.new("RGB", (NUM_COLUMNS * pitch_x + MARGIN, height), (255, 255, 255))
-    # A name that is read from the right stays where it is: what is around it is read from the left.
-    write = partial(ImageDraw.Draw(sheet).text, direction="ltr" if features.check("raqm") else None)
+    write = ImageDraw.Draw(sheet).text
     top = MARGIN
     for section, rows in zip(sections, num_rows, strict=True):
-        write((MARGIN, top), section.heading, section.colour, font=font_for(section.heading, 13))
+        write((MARGIN, top), section.heading, section.colour, font=_font(13))
         top += int(1.5 * TEXT_HEIGHT)
         for position, tile in enumerate(section.tiles):
             row, column = divmod(position, NUM_COLUMNS)
             x, y = MARGIN + column * pitch_x, top + row * pitch_y
             picture = _tile(tile.picture())
             sheet.paste(picture, (x, y + TILE - picture.height))  # its caption stands right below it
-            write((x, y + TILE), tile.caption, tile.colour, font=font_for(tile.caption, 10))
+            write((x, y + TILE), tile.caption, tile.colour, font=_font(10))
         top += rows * pitch_y + TEXT_HEIGHT // 2
     for position, (text, colour) in enumerate(legend):
         write((MARGIN + 3 * position * pitch_x, top), text, colour, font=_font(13))
@@ -156,29 +155,6 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
 
 
 @cache
-def font_for(text: str, size: int) -> ImageFont.FreeTypeFont:
-    """A font that has the letters of `text`: DejaVu Sans, or one of this machine's; DejaVu Sans where none has."""
-    usual = _font(size)
-    if _has_letters(usual, text):
-        return usual
-    from matplotlib import font_manager
-
-    for path in sorted(font_manager.findSystemFonts()):
-        try:
-            font = ImageFont.truetype(path, size)
-        except (OSError, ValueError):  # not a font that Pillow reads
-            continue
-        if _has_letters(font, text):
-            return font
-    return usual
-
-
-def _has_letters(font: ImageFont.FreeTypeFont, text: str) -> bool:
-    """Whether no letter is drawn as the box that stands for a missing one."""
-    missing = bytes(font.getmask("\U0010fffd"))
-    return all(letter.isspace() or bytes(font.getmask(letter)) != missing for letter in set(text))
-
-
 def _font(size: int) -> ImageFont.FreeTypeFont:
     """DejaVu Sans, which has the letters of most alphabets; Pillow's own font has only the Latin ones."""
     import matplotlib as mpl

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -143,7 +142,7 @@ def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[s
     with written(log), log.open("ab") as file:
         log_start = file.tell()
     process = spawn(command, {**environment, STOPS_WITH_INPUT: "1"}, log.absolute(), slot)
-    run.state, run.slot, run.began = State.RUNNING, slot.name, time.monotonic()
+    run.state, run.slot = State.RUNNING, slot.name
     return Job(run, slot, process, log_start)
 
 

@@ -30,7 +30,7 @@ from foster.sweep.job import (
     spawn_here,
     start,
 )
-from foster.sweep.table import Display, RunStatus, counts, display_for
+from foster.sweep.table import Display, RunStatus, counts
 from foster.system.counts import counted
 from foster.system.locking import locked, writer_of
 from foster.system.output import report
@@ -80,8 +80,8 @@ def sweep(
     out = out.absolute() if elsewhere else out
     runs = placed(runs, out)
     _check_data([run.settings for run in runs if not RunFolder(out / run.name).is_finished])
-    with locked(out), heard_signals() as heard, display_for() as display:
-        statuses = _Executor(runs, out, slots, display, heard, elsewhere or spawn_here, after_run).execute()
+    with locked(out), heard_signals() as heard:
+        statuses = _Executor(runs, out, slots, heard, elsewhere or spawn_here, after_run).execute()
     finished = [run.folder / RESULTS for run in statuses if run.state is State.FINISHED]
     tables = [summary_table(find_results(finished))] if finished and has_table else []
     report(*tables, f"{counts(statuses)}; results: {out}", path=out)
@@ -137,7 +137,6 @@ class _Executor:
         runs: Sequence[PlannedRun],
         out: Path,
         slots: Sequence[Slot],
-        display: Display,
         heard: list[int],
         spawn: Spawn,
         after_run: Callable[[], None],
@@ -150,7 +149,7 @@ class _Executor:
         self._free = list(slots)
         self._environment = environment_for(min(len(slots), len(self._waiting)))
         self._has_gpus = any(slot.gpu is not None for slot in slots)
-        self._display = display
+        self._display = Display()
         self._heard = heard
         self._num_forwarded = 0
         self._jobs: list[Job] = []
@@ -158,7 +157,8 @@ class _Executor:
 
     def execute(self) -> list[RunStatus]:
         """All runs until each is finished, failed or stopped."""
-        self._display.say(f"{counts(self._statuses)}, {len(self._free)} at a time, in {self._out}")
+        watch = f"foster watch {shlex.quote(str(self._out))}"
+        self._display.say(f"{counts(self._statuses)}, {len(self._free)} at a time; live: {watch}")
         self._display.show(self._statuses)
         try:
             while self._jobs or (self._waiting and not self._heard):
