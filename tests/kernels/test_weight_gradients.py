@@ -11,10 +11,15 @@ from block_reference import MOST_ERROR, Shape, error, exact, make_block, random_
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_weight
 
+from foster.data.feed import Batch
 from foster.kernels import DeferredGradients, tiles, use_kernels
 from foster.kernels.tiles import GradientTile
 from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients
 from foster.networks.resnet import small_stem
+from foster.settings.fit import FitSettings
+from foster.training.engine import Engine
+from foster.training.optim import Optimizer
+from foster.training.step import Step
 
 pytestmark = pytest.mark.usefixtures("emulation")
 
@@ -184,3 +189,23 @@ def test_a_backward_pass_that_fails_leaves_no_room_unfilled(launches: list[str])
     with DeferredGradients():
         blocks(random_maps(Shape(2, 16, 4, 4))).sum().backward()
     assert all(gradient_of(weight).isfinite().all() for weight in weights_of(blocks))
+
+
+def test_a_step_may_compute_with_weights_outside_of_the_network() -> None:
+    """As EWC does, whose loss has a penalty on the movement of weights."""
+    network, plain = use_kernels(random_weights(small_stem(16))), random_weights(small_stem(16))
+    plain.load_state_dict(network.state_dict())
+    engine = Engine(torch.device("cpu"), (0.5,) * 3, (0.25,) * 3, torch.bfloat16, kernels=True)
+    pixels = torch.randint(256, (2, 3, 4, 4), dtype=torch.uint8)
+    for module in (network, plain):
+
+        def objective(images: Tensor, labels: Tensor, module: nn.Module = module) -> dict[str, Tensor]:
+            (weight,) = weights_of(module)
+            return {"L": module(images).float().square().mean(), "L_2": weight.square().sum()}
+
+        optimizer = Optimizer(module, FitSettings(epochs=1, learning_rate=0.1), engine.device)
+        step = Step(module, objective, optimizer, engine)
+        for _ in range(2):
+            step(Batch(pixels, torch.zeros(2, dtype=torch.int64)))
+    for found, expected in zip(network.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0.05, atol=0.02)

@@ -4,10 +4,11 @@ of them, and the linear layers of heads. Optional: they need Triton."""
 from foster.kernels.compilation import compiled_side_by_side
 from foster.kernels.conv3x3 import is_available, supports
 from foster.kernels.modules import drop_kernels, is_fused, use_kernels
-from foster.kernels.weight_gradients import DeferredGradients
+from foster.kernels.weight_gradients import DeferredGradients, ReadTooEarlyError
 
 __all__ = [
     "DeferredGradients",
+    "ReadTooEarlyError",
     "compiled_side_by_side",
     "drop_kernels",
     "is_available",

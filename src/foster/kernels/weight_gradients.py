@@ -105,6 +105,10 @@ def _fill(layers: Sequence[WeightGradient]) -> None:
     )
 
 
+class ReadTooEarlyError(RuntimeError):
+    """A deferred gradient was read before it was computed."""
+
+
 class _Deferred(NamedTuple):
     weight: Tensor
     computation: WeightGradient
@@ -163,7 +167,7 @@ class DeferredGradients:
         try:
             for weight, computation in self._deferred:
                 if weight.grad is not None and weight.grad.data_ptr() != computation.result.data_ptr():
-                    raise RuntimeError(
+                    raise ReadTooEarlyError(
                         f"the gradient of a weight {tuple(weight.shape)} was read before it was computed: "
                         "by a use of the weight outside of the kernels, or with create_graph"
                     )

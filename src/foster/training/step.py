@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,15 @@ from torch import Tensor, nn
 
 from foster.data.feed import Batch, Feed
 from foster.errors import TrainingError
-from foster.kernels import DeferredGradients, compiled_side_by_side, drop_kernels, is_available, is_fused, use_kernels
+from foster.kernels import (
+    DeferredGradients,
+    ReadTooEarlyError,
+    compiled_side_by_side,
+    drop_kernels,
+    is_available,
+    is_fused,
+    use_kernels,
+)
 from foster.kernels.folding import folded_frozen_parts, is_folded
 from foster.networks.network import Backbone
 from foster.system.processes import process_group
@@ -86,6 +94,7 @@ class Step:
         self.term_names: tuple[str, ...] = ()
         self.loss_sums = torch.zeros(0, dtype=torch.float64, device=self.engine.device)
         self._recordings: dict[int, _Recording] = {}
+        self._defers = True
 
     def __call__(self, batch: Batch) -> None:
         recording = self._recordings.get(len(batch.labels))
@@ -99,23 +108,40 @@ class Step:
     def _run(self, batch: Batch) -> None:
         num_images = len(batch.labels)
         self.compile_for(num_images)
-        with DeferredGradients():
-            with self.engine.autocast:
-                terms = self._objective(batch.prepared(self.engine.prepare))
-            if not self.term_names:
-                _check_terms(terms)
-            losses = torch.stack(list(terms.values()))
-            losses.sum().backward()
-        losses = average(self.optimizer.gradients(), losses.detach())
+        names, losses = self._differentiated(batch) if self.term_names else self._first(batch)
+        losses = average(self.optimizer.gradients(), losses)
         self.optimizer.step()
         self.optimizer.drop_gradients()
         if self.after_step is not None:
             with torch.no_grad():
                 self.after_step()
         if not self.term_names:
-            self.term_names = tuple(terms)
-            self.loss_sums = torch.zeros(len(terms), dtype=torch.float64, device=self.engine.device)
+            self.term_names = names
+            self.loss_sums = torch.zeros(len(names), dtype=torch.float64, device=self.engine.device)
         self.loss_sums += losses * (num_images * self.num_sharing)
+
+    def _differentiated(self, batch: Batch) -> tuple[tuple[str, ...], Tensor]:
+        """The names and the values of a batch's loss terms. The parameters get the gradients of their sum."""
+        with DeferredGradients() if self._defers else nullcontext():
+            with self.engine.autocast:
+                terms = self._objective(batch.prepared(self.engine.prepare))
+            if not self.term_names:
+                _check_terms(terms)
+            losses = torch.stack(list(terms.values()))
+            losses.sum().backward()
+        return tuple(terms), losses.detach()
+
+    def _first(self, batch: Batch) -> tuple[tuple[str, ...], Tensor]:
+        """The same for the first batch. An objective that computes with weights outside of the network, as a penalty on
+        their movement does, needs their gradients at once."""
+        restore = self._snapshot()
+        try:
+            return self._differentiated(batch)
+        except ReadTooEarlyError:
+            self._defers = False
+            self.optimizer.drop_gradients()
+            restore()
+            return self._differentiated(batch)
 
     def record(self, batch_sizes: Sequence[int], noise: Callable[[int], Batch]) -> None:
         """Record the step for these batch sizes, with batches of `noise`; all weights and sums stay as they were."""
