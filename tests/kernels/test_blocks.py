@@ -42,7 +42,7 @@ def test_a_block_trains_as_the_exact_one(kind: str, shape: Shape) -> None:
 @pytest.mark.usefixtures("emulation")
 def test_the_tiles_do_not_change_a_block(tile: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tiles.CONVOLUTION_TILES, (32, 32), ConvolutionTile(*tile))
-    monkeypatch.setattr("foster.kernels.norms.NORM_ELEMENTS", 32 * tile[0])
+    monkeypatch.setattr("foster.kernels.launch.NORM_ELEMENTS", 32 * tile[0])
     assert_trains_right(make_block("same", 32), random_maps(Shape(3, 32, 5, 6)))
 
 

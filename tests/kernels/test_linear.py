@@ -11,15 +11,14 @@ from torch.nn import functional
 
 from foster.kernels import is_available, linear, modules, use_kernels
 from foster.kernels.linear import MOST_SIZE, supports_linear
-from foster.kernels.modules import KernelLinear
 from foster.networks.boosted import BoostedNetwork
-from foster.networks.heads import CosineHead, Head, PreciseLinear
+from foster.networks.heads import CosineHead, Head
 from foster.networks.network import Network
 from foster.networks.resnet import cifar_resnet
 
 MOST_ERROR = 1e-6
 needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(not is_available(), reason="needs a GPU and Triton")]
-SHAPES = [(13, 10, 64), (5, 60, 20), (128, 3, 5), (9, 37, 130), (1, 1, 1), (3, 1, 7), (66, 8, 16)]
+SHAPES = [(13, 10, 64), (9, 37, 130), (1, 1, 1), (66, 8, 16)]
 """Images, classes and features."""
 
 
@@ -54,31 +53,11 @@ def test_output_and_gradients_equal_float64(shape: tuple[int, int, int]) -> None
     assert_right(random_inputs(*shape))
 
 
-@pytest.mark.usefixtures("emulation")
-def test_the_bias_may_be_missing() -> None:
-    assert_right(random_inputs(6, 5, 9)[:2])
-
-
-@pytest.mark.parametrize("wanted", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 1, 1), (1, 0, 1)])
+@pytest.mark.parametrize("wanted", [(1, 0, 0), (0, 0, 1)])
 @pytest.mark.usefixtures("emulation")
 def test_each_gradient_may_be_wanted_alone(wanted: tuple[int, ...]) -> None:
     inputs = random_inputs(6, 5, 9)
     assert_right([value.requires_grad_(bool(is_wanted)) for value, is_wanted in zip(inputs, wanted, strict=True)])
-
-
-@pytest.mark.usefixtures("emulation")
-def test_inputs_may_be_views() -> None:
-    features, weight, _ = random_inputs(6, 9, 18)
-    views = features[:, ::2], weight.t()[:9], torch.ones(1).expand(9)
-    assert_right([value.detach().requires_grad_() for value in views])
-
-
-@pytest.mark.usefixtures("emulation")
-def test_a_gradient_may_be_expanded() -> None:
-    inputs = random_inputs(6, 5, 9)
-    found = torch.autograd.grad(linear.linear(*inputs).sum(), inputs)
-    for one, other in zip(found, torch.autograd.grad(functional.linear(*inputs).sum(), inputs), strict=True):
-        torch.testing.assert_close(one, other)
 
 
 def test_supported_are_small_matrices_of_float32() -> None:
@@ -129,15 +108,6 @@ class TestInNetworks:
         for found, expected in zip(head.parameters(), plain.parameters(), strict=True):
             torch.testing.assert_close(found.grad, expected.grad)
 
-    def test_a_grown_head_is_a_plain_one(self, calls: list[tuple[int, ...]]) -> None:
-        head = use_kernels(Head(8, 5))
-        assert isinstance(head, Head)
-        grown = head.grown(2)
-        assert type(head.linear) is KernelLinear
-        assert type(grown.linear) is PreciseLinear
-        grown(torch.randn(3, 8))
-        assert not calls
-
     def test_a_boosted_network_uses_the_kernels_for_all_its_heads(self, calls: list[tuple[int, ...]]) -> None:
         torch.manual_seed(0)
         plain = BoostedNetwork.expand(Network.create(cifar_resnet(8), 4), num_new=3)
@@ -152,28 +122,11 @@ class TestInNetworks:
         for name in ("old_block", "new_on_old", "new_block", "old_bias", "new_bias", "new_branch_head.weight"):
             torch.testing.assert_close(found[name].grad, expected[name].grad)
 
-    def test_what_the_kernels_do_not_know_goes_to_the_library(self, calls: list[tuple[int, ...]]) -> None:
-        head = use_kernels(Head(8, 5))
-        assert head(torch.randn(0, 8)).shape == (0, 5)
-        assert use_kernels(Head(8, 0))(torch.randn(3, 8)).shape == (3, 0)
-        assert use_kernels(Head(8, 5).double())(torch.randn(3, 8)).dtype is torch.float64
-        assert not calls
-
-    def test_inference_in_float32_goes_to_the_library(
-        self, calls: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.undo()
-        head = Head(8, 5)
-        head.linear.__class__ = KernelLinear
-        monkeypatch.setattr(modules, "linear", None)
-        assert head(torch.randn(3, 8)).shape == (3, 5)
-
     @pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
     def test_compilers_see_the_plain_function(self, calls: list[tuple[int, ...]]) -> None:
         head, features = use_kernels(Head(8, 5)), torch.randn(3, 8)
         expected = functional.linear(features, *head.parameters())
         torch.testing.assert_close(torch.export.export(head, (features,)).module()(features), expected)
-        torch.testing.assert_close(torch.compile(head, backend="eager", fullgraph=True)(features), expected)
         traced = torch.jit.trace(head, (features,), check_trace=False)  # type: ignore[no-untyped-call]
         torch.testing.assert_close(traced(features), expected)
         assert not calls

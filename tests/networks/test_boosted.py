@@ -161,8 +161,6 @@ def test_alignment_works_on_whole_rows_like_that_of_the_plain_network(boosted: B
     assert torch.equal(boosted.old_block, before["old_block"])
     assert torch.equal(boosted.new_block[:3], before["new_block"][:3])
     assert not torch.equal(boosted.new_on_old, before["new_on_old"])
-    with pytest.raises(ValueError, match="knew 3 classes"):
-        boosted.align(2)
 
 
 def test_a_boosted_network_trains_in_bfloat16(boosted: BoostedNetwork) -> None:
@@ -186,5 +184,3 @@ def test_probabilities_of_both_branches_can_be_summed_in_the_place_of_logits() -
     expected = (first.softmax(1) + second.softmax(1)) / 2
     torch.testing.assert_close(out.logits.exp(), expected)
     torch.testing.assert_close(out.logits.exp().sum(1), torch.ones(4))
-    with pytest.raises(ValueError, match="no network with a linear head"):
-        network.as_network()

@@ -44,7 +44,7 @@ pytestmark = [
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 FIT = FitSettings(epochs=2, learning_rate=0.02)
 BATCH_SIZE = 20
-PHASES = ["boost", "compress", "student", "replay", "coil", "podnet", "adam", "batch", "sharp"]
+PHASES = ["boost", "compress", "student", "replay", "coil", "podnet", "adam", "batch", "sharp", "penalty"]
 STUDENT = {"compress_cutmix": 0.5, "compress_old_weight": 1.0}
 """A student with all that may be asked of one."""
 
@@ -85,7 +85,7 @@ def make_phase(name: str) -> Phase:
         "coil": Coil(CoilSettings(first=FIT, later=FIT), memory, context),
         "podnet": Podnet(PodnetSettings(first=FIT, later=FIT), memory, context),
     }
-    variants = {"adam": with_adam, "batch": of_batch, "sharp": sharpness_aware}
+    variants = {"adam": with_adam, "batch": of_batch, "sharp": sharpness_aware, "penalty": with_penalty}
     method = others["replay"] if name in variants else others.get(name, foster)
     first = Task(0, 0, 2, images(0, 2, ("a", "b")))
     method.learn_first(first)
@@ -141,6 +141,17 @@ def sharpness_aware(phase: Phase) -> Phase:
         uphill = {key: weights[key] + 0.05 / length * slope for key, slope in zip(weights, slopes, strict=True)}
         statistics = {key: buffer.clone() for key, buffer in network.named_buffers()}
         return {"L_SAM": cross_entropy(functional_call(network, {**uphill, **statistics}, (images,)).logits, labels)}
+
+    return replace(phase, objective=objective)
+
+
+def with_penalty(phase: Phase) -> Phase:
+    """An objective that computes with weights outside of the network, as docs/examples/ewc.py."""
+    network = phase.network
+
+    def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        size = torch.stack([weight.square().sum() for weight in network.parameters()]).sum()
+        return {"L_CE": cross_entropy(network(images).logits, labels), "L_2": 1e-3 * size}
 
     return replace(phase, objective=objective)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.grad import conv2d_input
 
-from foster.kernels import launch, norms
+from foster.kernels import launch
 from foster.kernels.launch import Added, Gate, Norm, channels_last
 from foster.kernels.weight_gradients import DeferredGradients, weight_gradient
 
@@ -72,8 +72,8 @@ class _Normalised(NamedTuple):
 
 def _train(images: Tensor, layer: Layer, is_rectified: bool = True, added: Added | None = None) -> _Normalised:
     summed = launch.convolve_with_statistics(images, layer.weight, layer.stride)
-    coefficients = norms.finish_statistics(summed, layer.norm)
-    output = norms.normalise(summed.maps, coefficients, is_rectified, added)
+    coefficients = launch.finish_statistics(summed, layer.norm)
+    output = launch.normalise(summed.maps, coefficients, is_rectified, added)
     return _Normalised(summed.maps, coefficients, output)
 
 
@@ -103,9 +103,9 @@ class _Layer(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         images, weight, gamma, beta, maps, coefficients, output = ctx.saved_tensors
         gradient = channels_last(gradient)
-        summed = norms.sum_gradient(gradient, output, maps, coefficients)
-        of_norm = norms.finish_gradient(summed, gamma, beta, coefficients)
-        of_maps, _ = norms.pass_gradient(gradient, output, maps, of_norm.coefficients)
+        summed = launch.sum_gradient(gradient, output, maps, coefficients)
+        of_norm = launch.finish_gradient(summed, gamma, beta, coefficients)
+        of_maps, _ = launch.pass_gradient(gradient, output, maps, of_norm.coefficients)
         of_weight = of_images = None
         if ctx.needs_input_grad[1]:
             of_weight = _weight_gradient(ctx.deferred, images, of_maps, weight, ctx.stride)
@@ -164,14 +164,14 @@ class _Block(torch.autograd.Function):
         gradient = channels_last(gradient)
         opened = output2 if ctx.is_rectified else None
 
-        summed = norms.sum_gradient(gradient, opened, maps2, coefficients2)
-        of_norm2 = norms.finish_gradient(summed, gamma2, beta2, coefficients2)
-        of_maps2, passed = norms.pass_gradient(gradient, opened, maps2, of_norm2.coefficients)
+        summed = launch.sum_gradient(gradient, opened, maps2, coefficients2)
+        of_norm2 = launch.finish_gradient(summed, gamma2, beta2, coefficients2)
+        of_maps2, passed = launch.pass_gradient(gradient, opened, maps2, of_norm2.coefficients)
         of_weight2 = _weight_gradient(ctx.deferred, output1, of_maps2, weight2, 1) if needs_weight2 else None
 
         summed = launch.gated_input_gradient(of_maps2, weight2, Gate(maps1, coefficients1))
-        of_norm1 = norms.finish_gradient(summed, gamma1, beta1, coefficients1)
-        of_maps1, _ = norms.pass_gradient(summed.maps, None, maps1, of_norm1.coefficients)
+        of_norm1 = launch.finish_gradient(summed, gamma1, beta1, coefficients1)
+        of_maps1, _ = launch.pass_gradient(summed.maps, None, maps1, of_norm1.coefficients)
         of_weight1 = _weight_gradient(ctx.deferred, maps, of_maps1, weight1, ctx.stride) if needs_weight1 else None
 
         of_maps = None

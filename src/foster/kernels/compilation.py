@@ -1,4 +1,5 @@
-"""How kernels are started and, before that, compiled: one after the other when first used, or many side by side."""
+"""Whether kernels can run, how they are started, and how they are compiled: one by one when first used, or many at a
+time."""
 
 import functools
 import importlib
@@ -9,6 +10,22 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+
+def is_available() -> bool:
+    """Whether the kernels can run on the current GPU: it needs bfloat16 tensor cores, and a Triton that has Gluon."""
+    return torch.cuda.is_available() and _runs_on(torch.cuda.current_device())
+
+
+@functools.cache
+def _runs_on(gpu: int) -> bool:
+    if torch.version.hip or torch.cuda.get_device_capability(gpu) < (8, 0):
+        return False
+    try:
+        importlib.import_module("foster.kernels.device")
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 class _Start(NamedTuple):

@@ -1,6 +1,8 @@
-"""A small linear layer in float32 as a function with gradients: three launches, where the library takes ten.
+"""A small linear layer in float32 as a function with gradients: three launches, where the library takes ten. It is as
+exact as the library's without TF32.
 
-It is exact as the library's is without TF32: heads are meant to be.
+On an H200 it saves 5.1 % of a boost step and 3.0 % of a compress step (ResNet-32, batch 128: 1.079 and 1.088 ms with
+it, 1.134 and 1.121 ms without).
 """
 
 import math

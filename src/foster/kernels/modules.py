@@ -5,9 +5,10 @@ from torch import Tensor, nn
 
 from foster.kernels import blocks
 from foster.kernels.blocks import Layer, Shortcut
-from foster.kernels.conv3x3 import is_available, supports
+from foster.kernels.compilation import is_available
 from foster.kernels.launch import Norm
 from foster.kernels.linear import linear, supports_linear
+from foster.kernels.tiles import supports
 from foster.networks.heads import PreciseLinear
 from foster.networks.resnet import Block, PaddedSubsample, ResNet
 
@@ -64,23 +65,36 @@ class KernelLinear(PreciseLinear):
 
 
 def use_kernels(module: nn.Module) -> nn.Module:
-    """Make the eligible parts of `module` use the kernels, in place, where they are available: residual blocks, layers
-    of convolution, BatchNorm and ReLU, and the products of heads. Weights keep their values and names; in memory their
-    channels come last, as the kernels read them fastest."""
-    if is_available():
-        left_out = _wide_and_large(module)
-        for part in module.modules():
-            if part in left_out:
-                continue
-            if type(part) is nn.Sequential and _is_eligible_layer(part):
+    """Make the parts of `module` for which there are kernels use them, in place, where they are available: residual
+    blocks, layers of convolution, BatchNorm and ReLU, and the products of heads. Weights keep their values and names;
+    in memory their channels come last, as the kernels read them fastest."""
+    if not is_available():
+        return module
+    # Kernels for 64 channels on large maps, as in the first stage of a ResNet-18, take up to 2.5 times as long as the
+    # library's, which a compiler can fuse with the rest.
+    first_stages = [network.body[0] for network in module.modules() if isinstance(network, ResNet)]
+    on_large_maps = {block for stage in first_stages for block in stage.children()}
+    for part in module.modules():
+        if type(part) is nn.Sequential:
+            if [type(child) for child in part][1:] == [nn.BatchNorm2d, nn.ReLU] and _has_kernel(part[0]):
                 part.__class__ = KernelLayer
                 _put_channels_last(part[0])
-            elif type(part) is Block and _is_eligible_block(part):
+        elif type(part) is Block and _has_kernel(part.conv1) and _has_kernel(part.conv2):
+            if part not in on_large_maps or part.conv1.in_channels <= MOST_ON_LARGE_MAPS:
                 part.__class__ = KernelBlock
                 _put_channels_last(part.conv1, part.conv2)
-            elif type(part) is PreciseLinear:
-                part.__class__ = KernelLinear
+        elif type(part) is PreciseLinear:
+            part.__class__ = KernelLinear
     return module
+
+
+def _has_kernel(convolution: nn.Module) -> bool:
+    """Whether there is a kernel for this convolution, of the shape that it has in our ResNets."""
+    if not isinstance(convolution, nn.Conv2d) or convolution.bias is not None or convolution.groups != 1:
+        return False
+    is_plain = (convolution.padding, convolution.dilation, convolution.padding_mode) == ((1, 1), (1, 1), "zeros")
+    shape, stride = convolution.weight.shape, convolution.stride
+    return is_plain and stride[0] == stride[1] and supports((1, shape[1], 1, 1), shape, stride[0])
 
 
 def drop_kernels(module: nn.Module) -> nn.Module:
@@ -108,61 +122,6 @@ def is_fused(module: nn.Module) -> bool:
     return isinstance(module, KernelBlock | KernelLayer)
 
 
-def _wide_and_large(module: nn.Module) -> set[nn.Module]:
-    """The parts for which there are kernels that do not pay: 64 channels on large maps, as in the first stage of a
-    ResNet-18. They take up to 2.5 times as long as the library's there, which a compiler can fuse with the rest."""
-    first_stages = [network.body[0] for network in module.modules() if isinstance(network, ResNet)]
-    return {part for stage in first_stages for part in stage.modules() if _width(part) > MOST_ON_LARGE_MAPS}
-
-
-def _width(part: nn.Module) -> int:
-    convolution = part.conv1 if isinstance(part, Block) else part
-    return convolution.in_channels if isinstance(convolution, nn.Conv2d) else 0
-
-
-def _is_eligible_convolution(convolution: nn.Module) -> bool:
-    if type(convolution) is not nn.Conv2d:
-        return False
-    is_plain = convolution.bias is None and convolution.padding_mode == "zeros" and convolution.padding == (1, 1)
-    is_plain = is_plain and convolution.dilation == (1, 1) and convolution.groups == 1
-    stride, stride_across = convolution.stride
-    return (
-        is_plain
-        and not _is_watched(convolution)
-        and isinstance(convolution.weight, nn.Parameter)  # and not what a hook computes from others
-        and stride == stride_across
-        and supports((1, convolution.in_channels, 1, 1), convolution.weight.shape, stride)
-    )
-
-
-def _is_eligible_layer(part: nn.Sequential) -> bool:
-    kinds = [type(child) for child in part]
-    if kinds[1:] != [nn.BatchNorm2d, nn.ReLU] or any(map(_is_watched, part)):
-        return False
-    return _is_eligible_convolution(part[0])
-
-
-def _is_eligible_block(block: Block) -> bool:
-    # Images of 3 channels have no kernel for their gradient, which a block's input may need.
-    are_eligible = all(map(_is_eligible_convolution, (block.conv1, block.conv2))) and block.conv1.in_channels != 3
-    norms, shortcut = (block.norm1, block.norm2), block.shortcut
-    is_known_shortcut = type(shortcut) is not PaddedSubsample or shortcut.stride == block.conv1.stride[0]
-    return (
-        are_eligible
-        and is_known_shortcut
-        and block.conv2.stride == (1, 1)
-        and all(type(norm) is nn.BatchNorm2d for norm in norms)
-        and type(block.last_activation) in (nn.ReLU, nn.Identity)
-        and not any(map(_is_watched, block.children()))
-    )
-
-
-def _is_watched(module: nn.Module) -> bool:
-    """Whether somebody wants to be called when `module` is: one function for several modules calls none of them."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks)
-
-
 def _fused_kind(module: nn.Module, maps: Tensor, layers: list[tuple[nn.Conv2d, nn.BatchNorm2d]]) -> str:
     """How `module`, made of `layers` one after the other, runs on `maps`: `trained`, `frozen`, or `none`: as written.
 
@@ -171,9 +130,9 @@ def _fused_kind(module: nn.Module, maps: Tensor, layers: list[tuple[nn.Conv2d, n
     if _is_traced() or not _computes_in_bfloat16(maps):
         return "none"
     shape = maps.shape
-    for convolution, norm in layers:
+    for convolution, _ in layers:
         stride = convolution.stride[0]
-        if not (supports(shape, convolution.weight.shape, stride) and _is_usual(norm) and _is_dense(convolution)):
+        if not supports(shape, convolution.weight.shape, stride):
             return "none"
         num_images, _, height, width = shape
         height, width = ((size - 1) // stride + 1 for size in (height, width))
@@ -186,15 +145,6 @@ def _fused_kind(module: nn.Module, maps: Tensor, layers: list[tuple[nn.Conv2d, n
         maps.requires_grad or any(parameter.requires_grad for parameter in module.parameters())
     )
     return "frozen" if modes == {False} and not wants_gradient else "none"
-
-
-def _is_usual(norm: nn.BatchNorm2d) -> bool:
-    return norm.affine and norm.track_running_stats and norm.momentum is not None
-
-
-def _is_dense(convolution: nn.Conv2d) -> bool:
-    weight = convolution.weight
-    return weight.is_contiguous(memory_format=torch.channels_last) or weight.is_contiguous()
 
 
 def _layer(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> Layer:

@@ -1,7 +1,30 @@
-"""Shapes of convolutions, and how the kernels cut them into pieces: one table of tile sizes for each kernel."""
+"""For which 3x3 convolutions there are kernels, and how these cut them into pieces: one table of tile sizes for each
+kernel.
+
+For 3 to 64 channels the library's kernels take five to fifteen times as long as moving the data would. Ours take
+bfloat16 maps, channels last, and weights of any floating type, which are not cast first. They sum in float32.
+"""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
+
+IN_CHANNELS = (3, 16, 32, 64)
+OUT_CHANNELS = (16, 32, 64)
+STRIDES = (1, 2)
+
+
+def supports(image_shape: Sequence[int], weight_shape: Sequence[int], stride: int = 1) -> bool:
+    """Whether there is a kernel for images [N, in, H, W] and a weight [out, in, 3, 3], padding 1."""
+    out_channels, in_channels, *window = weight_shape
+    num_images, image_channels, height, width = image_shape
+    is_known = in_channels in IN_CHANNELS and out_channels in OUT_CHANNELS and stride in STRIDES and window == [3, 3]
+    # The kernels count elements in 32 bits.
+    return (
+        is_known
+        and image_channels == in_channels
+        and 0 < num_images * height * width * max(out_channels, in_channels) < 2**31
+    )
 
 
 class Geometry(NamedTuple):

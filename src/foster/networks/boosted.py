@@ -81,8 +81,7 @@ class BoostedNetwork(nn.Module):
         "zero_with_bias" keeps it at 0 and trains the new biases. With `train_old_block` False, the old block and the
         old biases are frozen.
         """
-        if not isinstance(old.head, Head):
-            raise ValueError(f"only a network with a linear head can be boosted, not with {type(old.head).__name__}")
+        assert isinstance(old.head, Head)
         new_branch = old.trained_copy(-1)
         head = old.head.grown(num_new, in_features=old.feature_size + new_branch.feature_size)
         new_branch_head = Head(new_branch.feature_size, head.num_classes).to(head.weight)
@@ -134,8 +133,6 @@ class BoostedNetwork(nn.Module):
     @torch.no_grad()
     def align(self, num_known: int, scale: float = 1.0) -> float:
         """Weight alignment over whole rows of the head, as `Head.align`. Returns the factor of the new rows."""
-        if num_known != self.num_known:
-            raise ValueError(f"this network knew {self.num_known} classes before its task, not {num_known}")
         factor = alignment_factor(self.weight, num_known) * scale
         self.new_on_old.mul_(factor)
         self.new_block[num_known:].mul_(factor)
@@ -143,8 +140,6 @@ class BoostedNetwork(nn.Module):
 
     def as_network(self) -> Network:
         """The same function as a plain network of all the branches; only frozen ones are shared with this one."""
-        if self.sums != "logits":
-            raise ValueError("a sum of probabilities is no network with a linear head")
         branches = [*self.old.frozen_branches(), copy.deepcopy(self.new_branch)]
         return Network(branches, Head.from_values(self.weight, self.bias))
 
@@ -153,16 +148,8 @@ class BoostedNetwork(nn.Module):
         return Network([self.new_branch], Head.from_values(self.new_block, self.bias))
 
     def compressed(self) -> Network:
-        """A network of one backbone and all the classes, ready to be distilled into.
-
-        It starts as the old network (of several old branches, the first, with its columns of the head); the rows of
-        the new classes are fresh.
-        """
-        backbone = self.old.trained_copy(0)
-        old_head = self.old.head
-        assert isinstance(old_head, Head)
-        known_rows = Head.from_values(old_head.weight[:, : backbone.feature_size], old_head.bias)
-        return Network([backbone], known_rows.grown(self.num_classes - self.num_known))
+        """A network to be distilled into: the old network, with fresh rows for the new classes, all of it trained."""
+        return self.old.with_new_classes(self.num_classes - self.num_known)
 
 
 def joined(networks: Sequence[BoostedNetwork]) -> Network:
