@@ -60,13 +60,13 @@ class Tree:
         """Two parts. The second has `share` of each class, chosen by the seed: at least one photo, never all."""
         first, second = {}, {}
         random = generator(Address(seed, "test photos"))
-        for name, own in self.names.items():
-            if len(own) < 2:
-                raise DataError(f"class '{name}' has {len(own)} photo in {self.title}, too few to test on one")
-            count = min(max(1, round(len(own) * share)), len(own) - 1)
-            chosen = set(torch.randperm(len(own), generator=random)[:count].tolist())
-            second[name] = [file for k, file in enumerate(own) if k in chosen]
-            first[name] = [file for k, file in enumerate(own) if k not in chosen]
+        for name, files in self.names.items():
+            if len(files) < 2:
+                raise DataError(f"class '{name}' has {len(files)} photo in {self.title}, too few to test on one")
+            count = min(max(1, round(len(files) * share)), len(files) - 1)
+            chosen = set(torch.randperm(len(files), generator=random)[:count].tolist())
+            second[name] = [file for k, file in enumerate(files) if k in chosen]
+            first[name] = [file for k, file in enumerate(files) if k not in chosen]
         return Tree(self.title, self.folders, first), Tree(self.title, self.folders, second)
 
 
@@ -91,7 +91,7 @@ def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
         if name in folders:
             raise DataError(f"the folders '{folders[name].name}' and '{entry}' would both be class '{name}' in {title}")
         folders[name], names[name] = folder / entry, _photos_below(folder / entry)
-    empty = [name for name, own in names.items() if not own]
+    empty = [name for name, files in names.items() if not files]
     if empty:
         what = counted(len(empty), "class folder")
         raise DataError(f"{what} in {title} without a photo: {some(empty)}; remove or fill what is empty")
@@ -310,7 +310,7 @@ def trees(name: str, folder: Path, photos: PhotoSettings, seed: int) -> tuple[li
     """The training and the test photos of a dataset in `folder`; for each task, where that has folders of tasks."""
     if name == "folder":
         tasks = [] if photos.train_list else task_folders(folder)
-        pairs = [folder_trees(own, photos, seed) for own in tasks or [folder]]
+        pairs = [folder_trees(of_task, photos, seed) for of_task in tasks or [folder]]
     else:
         pairs = [imagenet_trees(folder, photos, is_subset=name == "imagenet100")]
     return [train for train, _ in pairs], [test for _, test in pairs]

@@ -144,10 +144,10 @@ def task_counts(train: ImageSet) -> tuple[tuple[int, ...], ...]:
         return ()
     order, sizes = arrivals(train)
     ordered = train.with_class_order(order)
-    own = [ordered.labels[ordered.beside["task"] == task] for task in range(len(sizes))]
+    by_task = [ordered.labels[ordered.beside["task"] == task] for task in range(len(sizes))]
     return tuple(
         tuple(torch.bincount(labels, minlength=num_seen).tolist())
-        for labels, num_seen in zip(own, accumulate(sizes), strict=True)
+        for labels, num_seen in zip(by_task, accumulate(sizes), strict=True)
     )
 
 
@@ -236,7 +236,7 @@ def read_trees(request: Request) -> tuple[ImageSet, ImageSet]:
         listed = [tree.listed() for tree in of_tasks]
         stack = PhotoStack.of([path for paths, _ in listed for path in paths], loader, what)
         ids = [torch.tensor([names.index(name) for name in tree.class_names]) for tree in of_tasks]
-        labels = torch.cat([own[labels] for own, (_, labels) in zip(ids, listed, strict=True)])
+        labels = torch.cat([class_ids[labels] for class_ids, (_, labels) in zip(ids, listed, strict=True)])
         tasks = torch.arange(len(listed)).repeat_interleave(torch.tensor([len(paths) for paths, _ in listed]))
         return ImageSet(stack, labels, names, {"task": tasks} if len(listed) > 1 else {})
 

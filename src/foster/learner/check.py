@@ -370,17 +370,17 @@ def _judged(
     if accuracy < LEAST_ACCURACY:
         agreed = f"which agrees with only {100 * accuracy:.0f} % of them"
         return [], [f"labels were not judged by {judge_name}, {agreed}: they would be judged by chance"]
-    own = probability.gather(1, labels[:, None])[:, 0]
+    as_labelled = probability.gather(1, labels[:, None])[:, 0]
     highest, best = probability.max(1)
     suspects = are_suspect(probability, labels).nonzero()[:, 0]
     accused = [
         Finding(
             "mislabelled",
             (photos[k],),
-            f"looks like {names[int(best[k])]} ({100 * highest[k]:.0f} %; as labelled {100 * own[k]:.0f} %)",
+            f"looks like {names[int(best[k])]} ({100 * highest[k]:.0f} %; as labelled {100 * as_labelled[k]:.0f} %)",
             names[int(best[k])],
         )
-        for k in suspects[(own - highest)[suspects].argsort()].tolist()
+        for k in suspects[(as_labelled - highest)[suspects].argsort()].tolist()
     ]
     return accused, []
 
@@ -435,5 +435,5 @@ def judgeable(labels: Sequence[str], groups: Sequence[int]) -> list[str]:
     classes: dict[int, set[str]] = defaultdict(set)
     for label, group in zip(labels, groups, strict=True):
         classes[group].add(label)
-    counts = Counter(label for own in classes.values() if len(own) == 1 for label in own)
+    counts = Counter(label for names in classes.values() if len(names) == 1 for label in names)
     return [name for name in dict.fromkeys(labels) if counts[name] >= MIN_PHOTOS]

@@ -229,7 +229,7 @@ def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhoto
     staying = [k for k in range(len(names)) if k < len(known) or k in readable]
     new_ids = {old: new for new, old in enumerate(staying)}
     class_names = tuple(list(names)[k] for k in staying)
-    entries = [Entry(new_ids[label], own) for label, own in entries]
+    entries = [Entry(new_ids[label], photo_id) for label, photo_id in entries]
     is_new = [entry for entry in entries if (entry.label, entry.image_hash) not in stored]
     report = LearnReport(
         more_of=dict(Counter(class_names[new_ids[label]] for label in labels if new_ids[label] < len(known))),
@@ -281,9 +281,9 @@ def _encoded(picture: Image.Image, image: Tensor, resizing: Resizing) -> bytes:
     return png_of(image.permute(1, 2, 0).numpy())
 
 
-def _keep(files: dict[str, bytes], own: str, content: bytes, quota: int) -> None:
+def _keep(files: dict[str, bytes], photo_id: str, content: bytes, quota: int) -> None:
     """Keep the photos with the smallest ids: a sample that does not depend on their order."""
-    files[own] = content
+    files[photo_id] = content
     if len(files) > quota:
         del files[max(files)]
 
@@ -338,6 +338,8 @@ def _memory(before: Knowledge | None, photos: NewPhotos, quota: int, resizing: R
             files |= zip(stack.ids(), stack.files(), strict=True)
         files |= photos.files.get(class_id, {})
         ids = sorted(files)[:quota]
-        named = {f"{own}.{'png' if files[own].startswith(PNG) else 'jpg'}": files[own] for own in ids}
+        named = {
+            f"{photo_id}.{'png' if files[photo_id].startswith(PNG) else 'jpg'}": files[photo_id] for photo_id in ids
+        }
         memory.remember(class_id, stack_of_files(named, ids, resizing, is_tried=False))
     return memory

@@ -126,13 +126,13 @@ class Familiarity:
         """
         to_class, to_all, seen = self._squared_distances(features)
         num_images, means = self.statistics.num_images, _whitened(self._factors[0], self.statistics.means)
-        counts, own = self.statistics.counts[labels].double(), torch.arange(len(labels))
+        counts, rows = self.statistics.counts[labels].double(), torch.arange(len(labels))
         apart = seen - means[labels]
-        length = to_class[own, labels]
+        length = to_class[rows, labels]
         gain = _gain(counts, num_images, length)
         along = (apart * seen).sum(1, keepdim=True) - apart @ means.T
         to_class = to_class + gain[:, None] * along.square()
-        to_class[own, labels] = (counts / (counts - 1)).square() * (length + gain * length.square())
+        to_class[rows, labels] = (counts / (counts - 1)).square() * (length + gain * length.square())
         if self._has_one_class:
             return -to_class.amin(1)
         everything = torch.tensor(float(num_images), dtype=torch.float64)
@@ -157,12 +157,12 @@ class Familiarity:
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], statistics: Statistics | None) -> "Familiarity | None":
         """What `tensors` gave, among other weights; None where it is not there."""
-        own = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
-        if statistics is None and own.keys() >= {"counts", "sums", "second_moment"}:
-            statistics = Statistics(own["counts"], own["sums"], own["second_moment"].double())
-        if statistics is None or not own.keys() >= {"usual", "threshold"}:
+        named = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
+        if statistics is None and named.keys() >= {"counts", "sums", "second_moment"}:
+            statistics = Statistics(named["counts"], named["sums"], named["second_moment"].double())
+        if statistics is None or not named.keys() >= {"usual", "threshold"}:
             return None
-        return cls(statistics, own["usual"], float(own["threshold"]))
+        return cls(statistics, named["usual"], float(named["threshold"]))
 
 
 def _whitened(factor: Tensor, values: Tensor) -> Tensor:

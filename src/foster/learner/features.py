@@ -117,9 +117,9 @@ class FeatureStore:
             new_ids[list(group)] = new
         statistics, order = self.statistics, list(range(self.statistics.num_classes))
         for gone in (new_ids < 0).nonzero()[:, 0].tolist():
-            own = self.features[self.kept_labels == gone]
-            is_whole = len(own) == int(self.statistics.counts[gone])
-            statistics = statistics.without(order.index(gone), own if is_whole else None)
+            features = self.features[self.kept_labels == gone]
+            is_whole = len(features) == int(self.statistics.counts[gone])
+            statistics = statistics.without(order.index(gone), features if is_whole else None)
             order.remove(gone)
         statistics = statistics.regrouped([[order.index(k) for k in group] for group in groups])
         answers = torch.where(self.answers < 0, -1, new_ids[self.answers.clamp_min(0)])
@@ -131,22 +131,22 @@ class FeatureStore:
         is_meant = torch.tensor([entry in entries for entry in zip(self.labels.tolist(), self.ids, strict=True)])
         is_taken = torch.zeros_like(is_meant)
         is_taken[self.rows] = is_meant[self.rows]
-        own = is_meant[self.rows]
+        is_chosen = is_meant[self.rows]
         empty = Statistics.empty(self.statistics.num_classes, self.num_features)
-        taken = empty.added(self.features[own], self.kept_labels[own])
+        taken = empty.added(self.features[is_chosen], self.kept_labels[is_chosen])
         return replace(self, statistics=less(self.statistics, taken))._rows_where(~is_taken)
 
     def _rows_where(self, is_kept: Tensor) -> "FeatureStore":
         """The photos where `is_kept` `[N]`; the sums as they are."""
         positions = is_kept.cumsum(0) - 1
-        own = is_kept[self.rows]
+        is_chosen = is_kept[self.rows]
         return replace(
             self,
             ids=tuple(one for one, kept in zip(self.ids, is_kept.tolist(), strict=True) if kept),
             labels=self.labels[is_kept],
             answers=self.answers[is_kept],
-            rows=positions[self.rows[own]],
-            features=self.features[own],
+            rows=positions[self.rows[is_chosen]],
+            features=self.features[is_chosen],
         )
 
     def tensors(self) -> dict[str, Tensor]:

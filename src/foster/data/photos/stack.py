@@ -200,10 +200,10 @@ class PhotoStack(Stack):
         """What `device` needs of the photos, which are all decoded; in memory from which it can copy by itself."""
         sizes, are_sent = self.sizes, torch.ones(len(self), dtype=torch.bool)
         starts = torch.zeros(len(self), dtype=torch.int64)
-        for store, own in self._by_store() if device.type == "cuda" and can_crop() else ():
-            addresses = store.addresses(self._numbers[own], device)
+        for store, positions in self._by_store() if device.type == "cuda" and can_crop() else ():
+            addresses = store.addresses(self._numbers[positions], device)
             if addresses is not None:
-                starts[own], are_sent[own] = torch.from_numpy(addresses), False
+                starts[positions], are_sent[positions] = torch.from_numpy(addresses), False
         lengths = 3 * sizes.prod(1) * are_sent
         ends = lengths.cumsum(0)
         pixels = torch.empty(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8, pin_memory=device.type == "cuda")
@@ -261,10 +261,10 @@ def strata(homes: Tensor, count: int) -> list[Tensor]:
     """Positions in `count` groups of equal size, one more in some: each in the group of its home, `[N]` below
     `NUM_STRATA`, unless that is full."""
     size = len(homes) // count
-    own = [(homes * count // NUM_STRATA == group).nonzero().squeeze(1) for group in range(count)]
-    over = torch.cat([positions[size:] for positions in own])
+    at_home = [(homes * count // NUM_STRATA == group).nonzero().squeeze(1) for group in range(count)]
+    over = torch.cat([positions[size:] for positions in at_home])
     groups = []
-    for positions in own:
+    for positions in at_home:
         short = max(0, size - len(positions))
         groups.append(torch.cat((positions[:size], over[:short])))
         over = over[short:]

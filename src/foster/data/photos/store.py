@@ -330,8 +330,8 @@ class PhotoStore:
         is_own = owners_of(missing) == process_group().rank
         self.load(missing[is_own])
         shares = [missing[owners_of(missing) == rank] for rank in range(process_group().size)]
-        own = torch.from_numpy(self.sizes[shares[process_group().rank]])
-        for share, sizes in zip(shares, gathered(own, [len(share) for share in shares]), strict=True):
+        found = torch.from_numpy(self.sizes[shares[process_group().rank]])
+        for share, sizes in zip(shares, gathered(found, [len(share) for share in shares]), strict=True):
             self.sizes[share], self.is_known[share] = sizes.numpy(), True
         others = missing[(self.sizes[missing].min(1) == 0) & ~is_own]
         if len(others):
