@@ -27,7 +27,11 @@ from foster.networks.statistics import Statistics
 
 MEASURES = ("confidence", "highest", "energy", "margin", "mahalanobis", "relative", "neighbours", "whitened")
 TODAY = "confidence + relative, shares"
+BEST = "confidence + energy + mahalanobis, standardised"
 FITTED = (0, 1, 4, 5)
+KEPT = {TODAY, BEST, "fitted", *MEASURES}
+"""The scores whose numbers are written; all of them are printed."""
+
 NUM_NEIGHBOURS, NUM_TEST, NUM_DRAWS, NUM_FAR, REFUSED = 5, 10, 5, 500, 0.03
 
 
@@ -184,7 +188,7 @@ def main() -> None:
             f"{np.mean(known):5.1f}  {max(known):5.1f}  {name}"
         )
     if given.out:
-        given.out.write_text(json.dumps({name: rows[name] for name in order}, indent=1) + "\n")
+        given.out.write_text(json.dumps({name: rows[name] for name in order if name in KEPT}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
