@@ -135,22 +135,12 @@ def training_set(arguments: argparse.Namespace, data: Path, num_photos: int) -> 
 
 
 def measure_decode(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
-    """Photos a second from files to pixels where they are kept, over all cores; and by fewer threads, for fewer."""
+    """Photos a second from files to pixels where they are kept, over all cores."""
     images = training_set(arguments, data, 8_000)
     began = time.monotonic()
     images.stack.readable()
     seconds = time.monotonic() - began
-    found = {"photos": len(images), "seconds": seconds, "photos_a_second": len(images) / seconds}
-    by_threads = {}
-    for num_threads in (1, 2, 4, 8):
-        some = training_set(arguments, data, 100 + 200 * num_threads).stack
-        assert isinstance(some, PhotoStack)
-        some.loader.num_threads = num_threads
-        began = time.monotonic()
-        some.readable()
-        by_threads[num_threads] = len(some) / (time.monotonic() - began)
-    assert isinstance(images.stack, PhotoStack)
-    return found | {"place": images.stack.loader.chosen, "photos_a_second_by_threads": by_threads}
+    return {"photos": len(images), "seconds": seconds, "photos_a_second": len(images) / seconds}
 
 
 def measure_augment(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:

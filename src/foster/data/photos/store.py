@@ -162,7 +162,6 @@ class PhotoLoader:
     place: Place = "auto"
     cache: Path | None = None
     max_unreadable: int | None = None
-    num_threads: int = 0
     resizing: Resizing | None = None
     """What a network sees of a photo in inference; by default the usual square in the middle. Where it is given, photos
     get the id of what the network sees."""
@@ -214,7 +213,7 @@ class PhotoLoader:
     def _decoded(self, photos: PhotoList, parts: Iterable[NDArray[np.int64]]) -> Iterator[Sequence[Decoded]]:
         """Each part over all cores; while one is put where it is kept, the next is decoded."""
         begun: deque[list[Future[Decoded]]] = deque()
-        with quiet_pillow(), ThreadPoolExecutor(self.num_threads or num_cores()) as pool:
+        with quiet_pillow(), ThreadPoolExecutor(num_cores()) as pool:
             for part in parts:
                 firsts = range(0, len(part), LOADED_TOGETHER)
                 together = (part[first : first + LOADED_TOGETHER] for first in firsts)
