@@ -7,6 +7,7 @@ and the Mahalanobis distance. Everything is float64: sums over many images lose 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -76,10 +77,20 @@ class Statistics:
         """The mean of each class, `[C, d]`; 0 for a class without images."""
         return self.sums / self.counts.clamp(min=1)[:, None]
 
-    @property
+    @cached_property
     def within_class_covariance(self) -> Tensor:
         """W = (S - sum_c s_c s_c^T / n_c) / N, `[d, d]`; 0 where there is no image."""
         return (self.second_moment - self.means.T @ self.sums) / max(1, self.num_images)
+
+    @cached_property
+    def _factors(self) -> dict[float, Tensor]:
+        """What `shrunk_covariance` has computed, by the shrinkage."""
+        return {}
+
+    @cached_property
+    def _priors(self) -> dict[float, "_PriorOfMeans | None"]:
+        """What `_prior_of_means` has computed, by the shrinkage."""
+        return {}
 
     def grown(self, num_new: int) -> "Statistics":
         """The same with `num_new` more classes without images."""
@@ -177,8 +188,7 @@ def discriminants_of_few(statistics: Statistics, shrinkage: float) -> tuple[Tens
     is the variance within classes, both as multiples of A. An image of the class is farther from it by b / (n_c + k) on
     average, half of which is added to the class's score.
     """
-    factor = shrunk_covariance(statistics, shrinkage)
-    prior = _prior_of_means(statistics, shrinkage, factor)
+    factor, prior = shrunk_covariance(statistics, shrinkage), _prior_of_means(statistics, shrinkage)
     if prior is None:
         return discriminants(statistics, shrinkage)
     means, excess = prior.expected(statistics.means, statistics.counts)
@@ -202,8 +212,16 @@ class _PriorOfMeans(NamedTuple):
         return self.centre + (counts * share)[:, None] * (means - self.centre), self.between * share
 
 
-def _prior_of_means(statistics: Statistics, shrinkage: float, factor: Tensor) -> _PriorOfMeans | None:
-    """By all classes; None where there is nothing to be learned from: one class, or one image of each."""
+def _prior_of_means(statistics: Statistics, shrinkage: float) -> _PriorOfMeans | None:
+    """By all classes; None where there is nothing to be learned from: one class, or one image of each. Computed once
+    for each shrinkage."""
+    if shrinkage not in statistics._priors:
+        statistics._priors[shrinkage] = _measured_prior(statistics, shrinkage)
+    return statistics._priors[shrinkage]
+
+
+def _measured_prior(statistics: Statistics, shrinkage: float) -> _PriorOfMeans | None:
+    factor = shrunk_covariance(statistics, shrinkage)
     is_seen, num_images = statistics.counts > 0, statistics.num_images
     num_seen = int(is_seen.sum())
     # tr(A^-1 W) of the images themselves, and then its expectation for images that had no part in W.
@@ -233,8 +251,7 @@ def left_out_scores(
     features, labels = features.double(), labels.to(features.device)
     counts = statistics.counts[labels].double()
     is_judged = counts > 1
-    factor = shrunk_covariance(statistics, shrinkage)
-    prior = _prior_of_means(statistics, shrinkage, factor)
+    factor, prior = shrunk_covariance(statistics, shrinkage), _prior_of_means(statistics, shrinkage)
     if prior is None:
         weight, bias = discriminants(statistics, shrinkage)
         return features @ weight.T + bias, torch.zeros_like(is_judged)
@@ -267,14 +284,16 @@ def left_out_scores(
 
 
 def shrunk_covariance(statistics: Statistics, shrinkage: float) -> Tensor:
-    """The Cholesky factor `[d, d]` of A = (1 - shrinkage) W + shrinkage tr(W)/d I; I where W is 0."""
-    covariance, second_moment = statistics.within_class_covariance, statistics.second_moment
-    identity = torch.eye(statistics.num_features, dtype=torch.float64, device=covariance.device)
-    variance = covariance.diagonal().mean()
-    if variance <= LEAST_SPREAD * second_moment.diagonal().mean() / max(1, statistics.num_images):
-        return identity
-    factor: Tensor = torch.linalg.cholesky((1 - shrinkage) * covariance + shrinkage * variance * identity)
-    return factor
+    """The Cholesky factor `[d, d]` of A = (1 - shrinkage) W + shrinkage tr(W)/d I; I where W is 0. Computed once for
+    each shrinkage."""
+    if shrinkage not in statistics._factors:
+        covariance, second_moment = statistics.within_class_covariance, statistics.second_moment
+        factor = torch.eye(statistics.num_features, dtype=torch.float64, device=covariance.device)
+        variance = covariance.diagonal().mean()
+        if variance > LEAST_SPREAD * second_moment.diagonal().mean() / max(1, statistics.num_images):
+            factor = torch.linalg.cholesky((1 - shrinkage) * covariance + shrinkage * variance * factor)
+        statistics._factors[shrinkage] = factor
+    return statistics._factors[shrinkage]
 
 
 def ridge(second_moment: Tensor, sums: Tensor, penalty: float) -> Tensor:
