@@ -79,6 +79,9 @@ FEWEST_IMAGES = 3
 
 SMALLEST_STD = 0.01
 NUM_IMAGES_FOR_STATISTICS = 10_000
+MEASURED_SECONDS = 2.0
+"""How long the steps of each phase are timed where the schedules are fitted to a time."""
+
 MANY_STEPS = 5000
 """From so many steps a phase on, compiling and searching for a GPU's fastest convolutions pays."""
 
@@ -469,8 +472,9 @@ def forecast(
                 continue
             if measured is None:
                 num_steps = -(-len(phase.data) // plan.batch_size)
-                seconds = seconds_an_epoch(phase, sample, task.index, engine, plan.augmentation, plan.batch_size)
-                seconds_of[phase.name] = num_steps * seconds
+                place = (task.index, engine, plan.augmentation, plan.batch_size)
+                measured_seconds = MEASURED_SECONDS if plan.minutes is not None else 0.0
+                seconds_of[phase.name] = num_steps * seconds_an_epoch(phase, sample, *place, measured_seconds)
                 num_inferred = 2 * plan.num_training_images + 2 * len(plan.held_out)
                 seconds_beside += num_inferred * _seconds_of_inference(phase.network, sample.stack, engine)
             phases.append(TimedPhase(phase.name, phase.fit.epochs, seconds_of.get(phase.name, 0.0)))

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.system.processes import agreed, process_group, share_stop
-from foster.system.signals import StopRequest
+from foster.system.signals import Stopped, StopRequest
 from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress, Tensors, explained_misfit
 from foster.training.distributed import agree_on_statistics
 from foster.training.engine import Engine
@@ -31,8 +31,8 @@ their BatchNorm statistics at the same steps, saved or not, so that a resumed ru
 CHANGING = ("fit", "optimizer", "teachers")
 """The parts of a checkpoint that change from step to step."""
 
-REHEARSED_EPOCHS = 4
-"""The number of short epochs by which a phase is timed."""
+REHEARSED_EPOCHS = (4, 40)
+"""The fewest and the most short epochs by which a phase is timed."""
 
 
 @dataclass
@@ -183,20 +183,31 @@ class Trainer:
 
 
 def seconds_an_epoch(
-    phase: Phase, data: ImageSet, task: int, engine: Engine, augmentation: Augmentation, batch_size: int
+    phase: Phase,
+    data: ImageSet,
+    task: int,
+    engine: Engine,
+    augmentation: Augmentation,
+    batch_size: int,
+    measured_seconds: float = 0.0,
 ) -> float:
-    """Measured seconds of an epoch of `data` in this phase. The first epoch is not timed: it allocates memory and
-    chooses kernels. The network is changed by it, and must not be used afterwards."""
+    """Measured seconds of an epoch of `data` in this phase, a mean over `measured_seconds` where many fit in. The first
+    epoch is not timed: it allocates memory and chooses kernels. The network is changed by it, and must not be used
+    afterwards."""
     began: list[float] = []
+    stop, (fewest, most) = StopRequest(), REHEARSED_EPOCHS
 
     def on_epoch(epoch: int) -> None:
         if engine.device.type == "cuda":
             torch.cuda.synchronize(engine.device)
         began.append(time.monotonic())
+        if len(began) >= fewest and began[-1] - began[1] >= measured_seconds:
+            stop.set()
         if phase.on_epoch is not None:
             phase.on_epoch(epoch)
 
-    schedule = FitSettings(epochs=REHEARSED_EPOCHS, learning_rate=1e-6)
-    trainer = Trainer(engine, augmentation, batch_size, 0, events.ignore, StopRequest(), 0.0, task + 1)
-    trainer.train(replace(phase, data=data, fit=schedule, on_epoch=on_epoch), TaskState(task), None)
+    schedule = FitSettings(epochs=most, learning_rate=1e-6)
+    trainer = Trainer(engine, augmentation, batch_size, 0, events.ignore, stop, 0.0, task + 1)
+    with suppress(Stopped):
+        trainer.train(replace(phase, data=data, fit=schedule, on_epoch=on_epoch), TaskState(task), None)
     return (began[-1] - began[1]) / (len(began) - 2)
