@@ -243,6 +243,7 @@ def plan_training(plan: Plan) -> TrainingPlan:
     before, settings, photos, known = plan.before, plan.settings, plan.photos, plan.known
     place, folder = place_for_photos(settings.engine)
     loader = learner_loader(plan.resizing, find_device(settings.device), place, folder, settings.max_unreadable)
+    loader = replace(loader, follower=Follower(plan.asked or events.ignore, plan.stop))
     read = read_for_training(photos, plan.resizing, loader)
     readable = set(read.labels)
     names = (*known, *(name for name in photos.class_names if name in readable and name not in known))
@@ -475,7 +476,8 @@ def forecast(
                 place = (task.index, engine, plan.augmentation, plan.batch_size)
                 measured_seconds = MEASURED_SECONDS if plan.minutes is not None else 0.0
                 seconds_of[phase.name] = num_steps * seconds_an_epoch(phase, sample, *place, measured_seconds)
-                num_inferred = 2 * plan.num_training_images + 2 * len(plan.held_out)
+                num_passes = 2 if phases or not plan.backbone.is_pretrained else 3  # one more for the closed form
+                num_inferred = num_passes * (plan.num_training_images + len(plan.held_out))
                 seconds_beside += num_inferred * _seconds_of_inference(phase.network, sample.stack, engine)
             phases.append(TimedPhase(phase.name, phase.fit.epochs, seconds_of.get(phase.name, 0.0)))
             num_parameters = sum(value.numel() for value in phase.network.parameters())
