@@ -32,7 +32,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def photo_learner(**settings: Any) -> Learner:
-    plain = {"backbone": "resnet8", "image_size": SIDE, "epochs_scale": 0.005, "memory_total": 16, "batch_size": 8}
+    plain = {"backbone": "resnet8", "image_size": SIDE, "epochs_scale": 0.001, "memory_total": 16, "batch_size": 8}
     plain |= {"device": "cpu", "training": "paper", "validation_share": 0.15, "engine": {"threads": 1}}
     return foster.Learner(**{**plain, **settings})  # type: ignore[arg-type]
 

@@ -86,10 +86,15 @@ def test_photos_in_memory_and_on_disk_give_the_same_run(
     assert list(cache.iterdir()) == []
 
 
-@pytest.mark.parametrize("backbone", ["resnet8", pytest.param("resnet18", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("method", METHOD_SETTINGS)
-def test_every_method_learns_from_photos(method: str, backbone: str, small: Path, tmp_path: Path) -> None:
-    short = (f"backbone={backbone}", "checkpoint_minutes=5", "epochs_scale=0.006")
+QUICK = ("foster", "bic", "podnet", "ridge")
+"""Of the others, tests/end_to_end/test_all_methods.py has a run each on images of one size."""
+
+
+@pytest.mark.parametrize(
+    "method", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in METHOD_SETTINGS]
+)
+def test_every_method_learns_from_photos(method: str, small: Path, tmp_path: Path) -> None:
+    short = ("checkpoint_minutes=5", "epochs_scale=0.006")
     results = start(settings_for(small, *short, *SMALLER.get(method, ()), method=method), tmp_path / method)
     assert len(results["accuracy"]) == 2
 

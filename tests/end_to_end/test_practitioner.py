@@ -1,15 +1,10 @@
 """A classifier in use: learn, delete the photos, load, learn more, predict, ship. Digits as PNG folders."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import pytest
 from PIL import Image
 from safetensors.torch import load_file
@@ -21,38 +16,19 @@ from foster.data.images import ImageSet
 from foster.data.sources import load as load_dataset
 from foster.errors import DataError
 from foster.learner.familiarity import PREFIX as FAMILIARITY
-from foster.learner.reports import Prediction
 
 DIGITS = load_dataset("digits")
-SETTINGS = ("--quiet", "backbone=resnet8", "device=cpu")
+SETTINGS = ("--quiet", "backbone=resnet8", "device=cpu", "epochs_scale=0.06", "batch_size=32", "memory_total=100")
 
 Command = Callable[..., str]
 """`foster` with these arguments; gives what it prints."""
 
 
-class Story(NamedTuple):
-    """Which digits come when, and how each month is learned."""
-
-    first: range
-    second: range
-    third: range
-    comes_again: int
-    num_images: int
-    memory_total: int
-    options: tuple[object, ...]
-    is_exported: bool = False
-
-    @property
-    def num_classes(self) -> int:
-        return self.third.stop
-
-
-WHOLE = Story(range(5), range(5, 8), range(8, 10), 3, 200, 200, ("--training", "fast"), is_exported=True)
-SHORT = Story(range(2), range(2, 3), range(3, 4), 1, 50, 100, ("epochs_scale=0.06",))
-
-
 def write_photos(
-    folder: Path, digits: range | list[int], data: ImageSet = DIGITS.train, keep: Callable[[int], bool] = lambda k: True
+    folder: Path,
+    digits: range | list[int],
+    data: ImageSet = DIGITS.train,
+    keep: Callable[[int], bool] = lambda k: k < 50,
 ) -> Path:
     for digit in digits:
         images = data.of_classes(digit, digit + 1).images
@@ -63,19 +39,9 @@ def write_photos(
     return folder
 
 
-def real_command(*arguments: object) -> str:
-    """The real command, in a process of its own: nothing but files goes from one call to the next."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "foster", *map(str, arguments)], capture_output=True, text=True, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture
-def quick_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """The same in this process, which has imported everything already."""
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """In this process, which has imported everything already."""
 
     def run(*arguments: object) -> str:
         monkeypatch.setattr("sys.argv", ["foster", *map(str, arguments)])
@@ -88,75 +54,43 @@ def quick_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     return run
 
 
-@pytest.mark.slow
-def test_learn_delete_load_learn_more_predict_and_ship(tmp_path: Path) -> None:
-    tell(WHOLE, real_command, tmp_path)
-
-
-def test_learn_delete_load_learn_more_predict_and_ship_in_short(quick_command: Command, tmp_path: Path) -> None:
-    tell(SHORT, quick_command, tmp_path)
-
-
-def tell(story: Story, command: Command, tmp_path: Path) -> None:
+def test_learn_delete_load_learn_more_predict(command: Command, tmp_path: Path) -> None:
+    """Two digits, a third one, and then a fourth with more of the second."""
     bundles = [tmp_path / "bundles" / name for name in ("january", "february", "march")]
-    settings = (*SETTINGS, *story.options, f"memory_total={story.memory_total}")
 
-    first = write_photos(tmp_path / "first", story.first, keep=lambda k: k < min(100, story.num_images))
-    command("learn", first, "--bundle", bundles[0], *settings, "--promote")
+    first = write_photos(tmp_path / "first", range(2))
+    command("learn", first, "--bundle", bundles[0], *SETTINGS, "--promote")
     shutil.rmtree(first)
 
-    second = write_photos(tmp_path / "second", story.second, keep=lambda k: k < story.num_images)
-    command("learn", second, "--from", bundles[0], "--bundle", bundles[1], *settings, "--max-drop", 10, "--promote")
+    second = write_photos(tmp_path / "second", [2])
+    command("learn", second, "--from", bundles[0], "--bundle", bundles[1], *SETTINGS, "--max-drop", 10, "--promote")
     shutil.rmtree(second)
 
-    third = write_photos(tmp_path / "third", story.third, keep=lambda k: k < story.num_images)
-    write_photos(third, [story.comes_again], keep=lambda k: 100 <= k < 100 + story.num_images)
-    told = command("learn", third, "--from", tmp_path / "bundles" / "current", "--bundle", bundles[2], *settings)
+    third = write_photos(tmp_path / "third", [3])
+    write_photos(third, [1], keep=lambda k: 100 <= k < 150)
+    told = command("learn", third, "--from", tmp_path / "bundles" / "current", "--bundle", bundles[2], *SETTINGS)
     shutil.rmtree(third)
-    assert f"new classes: {', '.join(map(str, story.third))}" in told
-    assert f"more of: {story.comes_again} (+" in told
+    assert "new classes: 3" in told
+    assert "more of: 1 (+" in told
 
-    test = write_photos(tmp_path / "test", range(story.num_classes), DIGITS.test)
+    test = write_photos(tmp_path / "test", range(4), DIGITS.test)
     learner = foster.load(bundles[2], device="cpu")
-    assert learner.class_names == tuple(map(str, range(story.num_classes)))
+    assert learner.class_names == ("0", "1", "2", "3")
     evaluation = learner.evaluate(test)
-    assert evaluation.num_images == len(DIGITS.test.of_classes(0, story.num_classes))
-    assert evaluation.accuracy >= 90
-    by_python = assert_command_agrees(command, learner, bundles[2], test)
-    if story.is_exported:  # which takes seconds; tests/learner/test_export.py has small ones
-        assert_onnx_agrees(learner, by_python, tmp_path)
-    assert_size_is_bounded(bundles, story)
+    assert evaluation.num_images == min(50 * 4, len(DIGITS.test.of_classes(0, 4)))
+    assert evaluation.accuracy >= 85
+    lines = command("predict", bundles[2], test, "--json", "--top", 10, "--device", "cpu").splitlines()
+    assert [json.loads(line) for line in lines] == [found.record() for found in learner.predict(test, top=10)]
+    assert_size_is_bounded(bundles)
 
 
-def assert_command_agrees(command: Command, learner: foster.Learner, bundle: Path, test: Path) -> Sequence[Prediction]:
-    """The command and Python give the same classes with the same probabilities, in the same order."""
-    lines = command("predict", bundle, test, "--json", "--top", 10, "--device", "cpu").splitlines()
-    by_command = [json.loads(line) for line in lines]
-    by_python = learner.predict(test, top=10)
-    assert by_command == [found.record() for found in by_python]
-    return by_python
-
-
-def assert_onnx_agrees(learner: foster.Learner, by_python: Sequence[Prediction], scratch: Path) -> None:
-    import onnxruntime
-
-    learner.export(scratch / "digits.onnx")
-    labels = json.loads((scratch / "digits.onnx.json").read_text(encoding="utf-8"))["labels"]
-    session = onnxruntime.InferenceSession(scratch / "digits.onnx", providers=["CPUExecutionProvider"])
-    pictures = [np.asarray(Image.open(found.name).convert("RGB")) for found in by_python]
-    (by_onnx,) = session.run(["probabilities"], {"images": np.stack(pictures)})
-    for found, row in zip(by_python, by_onnx, strict=True):
-        assert max(abs(row[labels.index(entry.label)] - entry.probability) for entry in found.top) < 1e-3
-    assert [labels[k] for k in by_onnx.argmax(1)] == [found.label for found in by_python]
-
-
-def assert_size_is_bounded(bundles: list[Path], story: Story) -> None:
+def assert_size_is_bounded(bundles: list[Path]) -> None:
     """The network grows by head rows of 65 numbers, a class each, and the images keep to their budget."""
     weights = [_network_bytes(bundle) for bundle in bundles]
-    head_rows = 65 * 4 * (story.num_classes - len(story.first))
+    head_rows = 65 * 4 * 2
     assert weights[2] - weights[0] == head_rows
     images = [len(list(bundle.rglob("*.png"))) for bundle in bundles]
-    assert max(images) <= story.memory_total
+    assert max(images) <= 100
     beside = [_tensor_bytes(bundle) - size for bundle, size in zip(bundles, weights, strict=True)]
     assert max(beside) < 100_000, "what is usual for known photos is two covariances of 64 features, and not more"
     sizes = [folder_bytes(bundle) - size for bundle, size in zip(bundles, beside, strict=True)]
