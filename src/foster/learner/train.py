@@ -466,7 +466,8 @@ def forecast(
     if plan.before is not None:
         actor.network = copy.deepcopy(method.network)
     seconds_of = {phase.name: phase.seconds_an_epoch for phase in measured.phases} if measured else {}
-    phases, state_bytes, seconds_beside = [], 0, measured.seconds_beside if measured else 0.0
+    phases: list[TimedPhase] = []
+    state_bytes, seconds_beside = 0, measured.seconds_beside if measured else 0.0
     with torch.random.fork_rng(devices=[]):
         for phase in phases_of(actor, task):
             if not isinstance(phase, Phase):
