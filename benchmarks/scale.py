@@ -99,9 +99,9 @@ def bytes_of(tree: Tree, images: ImageSet) -> int:
     """The names and paths, each a text of its own in a list, and all arrays of the set and what it is made of."""
     assert isinstance(images.stack, PhotoStack)
     (store,) = images.stack.stores
-    paths = [item for item in store.photos.items if isinstance(item, str)]
-    texts = [*tree.names.values(), *chain.from_iterable(tree.names.values()), paths, *paths, store.photos.ids]
-    parts = [value for part in (images, images.stack, store, store.photos) for value in vars(part).values()]
+    paths = [item for item in store.items if isinstance(item, str)]
+    texts = [*tree.names.values(), *chain.from_iterable(tree.names.values()), paths, *paths, store.ids]
+    parts = [value for part in (images, images.stack, store) for value in vars(part).values()]
     arrays = sum(part.nbytes for part in parts if isinstance(part, np.ndarray | torch.Tensor))
     return arrays + sum(map(sys.getsizeof, [*texts, *(part for part in parts if isinstance(part, bytes))]))
 

@@ -203,12 +203,12 @@ def test_photos_of_a_finished_task_leave_the_memory(
     num_alive = []
     load = store_module.PhotoLoader.load
 
-    def watched(self: store_module.PhotoLoader, photos: Any, positions: Any, title: str) -> Any:
-        is_task = title.startswith("task")
+    def watched(self: store_module.PhotoLoader, store: store_module.PhotoStore, positions: Any) -> Any:
+        is_task = store.title.startswith("task")
         if is_task:
             gc.collect()
             num_alive.append(sum(reference() is not None for reference in held))
-        for part in load(self, photos, positions, title):
+        for part in load(self, store, positions):
             if is_task:
                 held.append(weakref.ref(part.pixels))
             yield part

@@ -33,7 +33,7 @@ from foster.data.photos.read import (
     stack_of_files,
 )
 from foster.data.photos.stack import PhotoStack, num_strata, strata
-from foster.data.photos.store import NUM_STRATA, Decoded, PhotoList, PhotoLoader, PhotoStore, place_for
+from foster.data.photos.store import NUM_STRATA, Decoded, PhotoLoader, PhotoStore, place_for
 from foster.errors import DataError, FolderError
 from foster.system.processes import ProcessGroup
 
@@ -250,7 +250,7 @@ class Chunk:
 
 
 def test_the_address_of_a_photo_is_where_its_chunk_begins_also_after_more_have_come(folder: Path) -> None:
-    store, there = PhotoStore(PhotoList(files_of(folder)), PhotoLoader(32, 40)), torch.device("cuda", 0)
+    store, there = PhotoStore(files_of(folder), PhotoLoader(32, 40)), torch.device("cuda", 0)
 
     def keep(positions: list[int], offsets: list[int], chunk: Chunk) -> None:
         rows = np.array(positions)
@@ -286,7 +286,7 @@ class TwoProcesses:
     def surveyed(self, files: Sequence[str]) -> list[PhotoStore]:
         def one(rank: int) -> PhotoStore:
             self._own.rank = rank
-            store = PhotoStore(PhotoList(files), PhotoLoader(32, 40))
+            store = PhotoStore(files, PhotoLoader(32, 40))
             store.survey(np.arange(len(files)))
             return store
 
@@ -298,7 +298,7 @@ def test_each_of_two_processes_decodes_its_share_and_knows_all_sizes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = files_of(write_photos(tmp_path / "photos", 2, 20, broken=1))
-    alone = PhotoStore(PhotoList(files), PhotoLoader(32, 40))
+    alone = PhotoStore(files, PhotoLoader(32, 40))
     alone.load(np.arange(len(files)))
     first, second = TwoProcesses(monkeypatch).surveyed(files)
     for store in (first, second):

@@ -17,7 +17,7 @@ from foster.data.download import Follower
 from foster.data.images import Epoch, Stack, TensorStack
 from foster.data.photos.crops import crops_at, crops_of
 from foster.data.photos.decode import DECODED_AT_ONCE, ImageLike, image_id
-from foster.data.photos.store import CPU, NUM_STRATA, Decoded, PhotoList, PhotoLoader, PhotoStore, owners_of
+from foster.data.photos.store import CPU, NUM_STRATA, Decoded, PhotoLoader, PhotoStore, owners_of
 from foster.errors import SettingsError
 from foster.kernels.operations import can_crop
 from foster.settings.augmentation import Augmentation
@@ -67,8 +67,8 @@ class PhotoStack(Stack):
         cls, items: Iterable[ImageLike], loader: PhotoLoader, title: str = "the photos", ids: Sequence[str] = ()
     ) -> "PhotoStack":
         """Photos in a store of their own, with the ids that they have had before, where they had any."""
-        photos = PhotoList(items, ids)
-        return cls([PhotoStore(photos, loader, title)], np.zeros(len(photos), np.int16), np.arange(len(photos)))
+        store = PhotoStore(items, loader, title, ids)
+        return cls([store], np.zeros(len(store), np.int16), np.arange(len(store)))
 
     @classmethod
     def of_tensor(cls, images: Tensor, loader: PhotoLoader) -> "PhotoStack":
@@ -127,7 +127,7 @@ class PhotoStack(Stack):
         return crops.cut(boxes, torch.zeros(len(self), dtype=torch.int64), self.loader.out_size, device)
 
     def ids(self) -> list[str]:
-        ids = [store.photos.ids[number] for store, number in self._stored()]
+        ids = [store.ids[number] for store, number in self._stored()]
         if all(ids):
             return ids
         return [image_id(image) for part in self.split(DECODED_AT_ONCE) for image in part.on_device(CPU)]
@@ -143,11 +143,12 @@ class PhotoStack(Stack):
 
     def for_task(self, title: str) -> "PhotoStack":
         (store,) = self.stores
-        photos = store.photos.select(self._numbers)
-        return PhotoStack.of(photos.items, store.loader, title, photos.ids)
+        numbers = self._numbers.tolist()
+        items, ids = [store.items[k] for k in numbers], [store.ids[k] for k in numbers]
+        return PhotoStack.of(items, store.loader, title, ids)
 
     def owned(self) -> "PhotoStack":
-        ids = [store.photos.ids[number] for store, number in self._stored()]
+        ids = [store.ids[number] for store, number in self._stored()]
         return PhotoStack.of(self.files(), self.loader, "the exemplars", ids)
 
     def in_one_store(self) -> "PhotoStack":

@@ -95,32 +95,6 @@ def listed(unreadable: Sequence[Unreadable]) -> str:
     return listed + ("; ..." if len(unreadable) > NUM_SHOWN else "")
 
 
-class PhotoList:
-    """Photos in any form (paths, encoded bytes, other images), with an id each: empty until it is known."""
-
-    def __init__(self, items: Iterable[ImageLike], ids: Sequence[str] = ()) -> None:
-        self.items = items if isinstance(items, Sequence) else list(items)
-        self.ids = list(ids) or [""] * len(self.items)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def name(self, position: int) -> str:
-        return item_name(self.items[position], position)
-
-    def content(self, position: int) -> bytes:
-        """The encoded photo. Raises OSError."""
-        item = self.items[position]
-        if isinstance(item, str | Path):
-            return read_limited(Path(item), MAX_FILE_BYTES)
-        return item if isinstance(item, bytes) else png_of(np.asarray(decode(item)))
-
-    def select(self, positions: NDArray[np.int64]) -> "PhotoList":
-        """Some of the photos, in this order."""
-        chosen = positions.tolist()
-        return PhotoList([self.items[k] for k in chosen], [self.ids[k] for k in chosen])
-
-
 class Decoded(NamedTuple):
     """Some decoded photos: their positions `[n]`, height and width `[n, 2]` (0 where unreadable), where each begins
     `[n]`, the pixels in one piece, and why some cannot be read."""
@@ -182,17 +156,17 @@ class PhotoLoader:
             return whole_boxes(sizes)
         return middle_boxes(sizes, self.resizing.width / self.resizing.height)
 
-    def load(self, photos: PhotoList, positions: NDArray[np.int64], title: str) -> Iterator[Decoded]:
+    def load(self, store: "PhotoStore", positions: NDArray[np.int64]) -> Iterator[Decoded]:
         """The photos at these positions, some at a time, in the place where they are kept. Those that cannot be read
         have no pixels; a warning counts them. Raises DataError where they are too many."""
-        began, num_done, num_bytes = time.monotonic(), 0, 0
+        began, num_done, num_bytes, title = time.monotonic(), 0, 0, store.title
         unreadable: list[Unreadable] = []
         place = ""
         firsts = range(0, len(positions), LOADED_AT_ONCE)
-        for parts in self._decoded(photos, (positions[first : first + LOADED_AT_ONCE] for first in firsts)):
+        for parts in self._decoded(store, (positions[first : first + LOADED_AT_ONCE] for first in firsts)):
             self.follower.stop.raise_if_set()
             for position, reason in (one for part in parts for one in part.unreadable.items()):
-                unreadable.append(Unreadable(photos.name(position), reason))
+                unreadable.append(Unreadable(store.name(position), reason))
                 key = "max_unreadable" if self.resizing else "photos.max_unreadable"
                 refuse_too_many(unreadable, len(positions), title, self.max_unreadable, key)
             num_done += sum(len(part.positions) for part in parts)
@@ -210,25 +184,25 @@ class PhotoLoader:
         seconds, facts = time.monotonic() - began, (len(positions), len(unreadable), num_bytes, place or "host")
         self.follower.listener(events.PhotosDecoded(title, *facts, seconds))
 
-    def _decoded(self, photos: PhotoList, parts: Iterable[NDArray[np.int64]]) -> Iterator[Sequence[Decoded]]:
+    def _decoded(self, store: "PhotoStore", parts: Iterable[NDArray[np.int64]]) -> Iterator[Sequence[Decoded]]:
         """Each part over all cores; while one is put where it is kept, the next is decoded."""
         begun: deque[list[Future[Decoded]]] = deque()
         with quiet_pillow(), ThreadPoolExecutor(num_cores()) as pool:
             for part in parts:
                 firsts = range(0, len(part), LOADED_TOGETHER)
                 together = (part[first : first + LOADED_TOGETHER] for first in firsts)
-                begun.append([pool.submit(self._decoded_together, photos, positions) for positions in together])
+                begun.append([pool.submit(self._decoded_together, store, positions) for positions in together])
                 if len(begun) > 1:
                     yield [piece.result() for piece in begun.popleft()]
             for pieces in begun:
                 yield [piece.result() for piece in pieces]
 
-    def _decoded_together(self, photos: PhotoList, positions: NDArray[np.int64]) -> Decoded:
+    def _decoded_together(self, store: "PhotoStore", positions: NDArray[np.int64]) -> Decoded:
         """Some photos, decoded one after the other by the calling thread."""
 
         def one(position: int) -> NDArray[np.uint8] | str:
             try:
-                return self.pixels(photos, position)
+                return self.pixels(store, position)
             except ImageError as error:
                 return str(error)
             except OSError as error:
@@ -236,12 +210,12 @@ class PhotoLoader:
 
         return Decoded.of(positions, [one(position) for position in positions.tolist()])
 
-    def pixels(self, photos: PhotoList, position: int) -> NDArray[np.uint8]:
+    def pixels(self, store: "PhotoStore", position: int) -> NDArray[np.uint8]:
         """One decoded photo `[height, width, 3]` at the size in which it is kept. Raises OSError and ImageError."""
-        if self.resizing is None or photos.ids[position]:
-            return file_pixels(photos.content(position), self.short_side)
-        picture = decode_photo(photos.items[position], max(self.resizing.size))
-        photos.ids[position] = image_id(self.resizing(picture))
+        if self.resizing is None or store.ids[position]:
+            return file_pixels(store.encoded(position), self.short_side)
+        picture = decode_photo(store.items[position], max(self.resizing.size))
+        store.ids[position] = image_id(self.resizing(picture))
         return shrunk(picture, self.short_side)
 
     def _kept(self, parts: Sequence[Decoded], place: str) -> Iterator[Decoded]:
@@ -299,23 +273,42 @@ def _available_memory() -> float:
 
 
 class PhotoStore:
-    """Photos that share a list, and the pixels of those that are decoded. A photo's number never changes."""
+    """A list of photos in any form (paths, encoded bytes, other images), and the pixels of those that are decoded. A
+    photo's number is its position in the list."""
 
-    def __init__(self, photos: PhotoList, loader: PhotoLoader, title: str = "the photos") -> None:
-        self.photos = photos
+    def __init__(
+        self, items: Iterable[ImageLike], loader: PhotoLoader, title: str = "the photos", ids: Sequence[str] = ()
+    ) -> None:
+        self.items = items if isinstance(items, Sequence) else list(items)
+        self.ids = list(ids) or [""] * len(self.items)
+        """The id of each photo; empty until it is known."""
         self.loader = loader
         self.title = title
-        self.sizes = np.zeros((len(photos), 2), np.int64)
-        self.is_known = np.zeros(len(photos), bool)
+        num_photos = len(self.items)
+        self.sizes = np.zeros((num_photos, 2), np.int64)
+        self.is_known = np.zeros(num_photos, bool)
         """Photos whose size is known on every rank."""
-        self.is_loaded = np.zeros(len(photos), bool)
+        self.is_loaded = np.zeros(num_photos, bool)
         self.unreadable: dict[int, str] = {}
         """Why photos cannot be read, by their numbers."""
-        self._chunk = np.zeros(len(photos), np.int32)
-        self._offset = np.zeros(len(photos), np.int64)
+        self._chunk = np.zeros(num_photos, np.int32)
+        self._offset = np.zeros(num_photos, np.int64)
         self._chunks: list[Tensor] = []
         self._starts: NDArray[np.int64] | None = None
         """The addresses of the chunks in the memory of the device that holds them all, once they were asked for."""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def name(self, number: int) -> str:
+        return item_name(self.items[number], number)
+
+    def encoded(self, number: int) -> bytes:
+        """The photo as an image file. Raises OSError."""
+        item = self.items[number]
+        if isinstance(item, str | Path):
+            return read_limited(Path(item), MAX_FILE_BYTES)
+        return item if isinstance(item, bytes) else png_of(np.asarray(decode(item)))
 
     def survey(self, numbers: NDArray[np.int64]) -> None:
         """Find the sizes of photos that are not known yet. Each process decodes its share and sends the others the
@@ -335,14 +328,14 @@ class PhotoStore:
         others = missing[(self.sizes[missing].min(1) == 0) & ~is_own]
         if len(others):
             count = f"{len(others)} more photos of {self.title}"
-            first = self.photos.name(int(others[0]))
+            first = self.name(int(others[0]))
             self.loader.follower.warn(f"{count} cannot be read by other processes and are left out, such as '{first}'")
 
     def load(self, numbers: NDArray[np.int64]) -> None:
         """Decode those of the photos whose pixels are not here yet."""
         missing = np.unique(numbers[~self.is_loaded[numbers]])
         if len(missing):
-            for piece in self.loader.load(self.photos, missing, self.title):
+            for piece in self.loader.load(self, missing):
                 self.keep(piece)
                 self.unreadable |= piece.unreadable
 
@@ -357,11 +350,11 @@ class PhotoStore:
 
     def content(self, number: int) -> bytes:
         """The photo as an exemplar: its file, or a JPEG of the size in which it is kept. Raises OSError."""
-        if not self.loader.reencodes or isinstance(self.photos.items[number], bytes):
-            return self.photos.content(number)
+        if not self.loader.reencodes or isinstance(self.items[number], bytes):
+            return self.encoded(number)
         if self.is_loaded[number]:
             return jpeg_of(self.pixels(number).cpu().numpy())
-        return jpeg_of(self.loader.pixels(self.photos, number))
+        return jpeg_of(self.loader.pixels(self, number))
 
     def pixels(self, number: int) -> Tensor:
         """A decoded photo, uint8 `[height, width, 3]`, where it is kept."""
