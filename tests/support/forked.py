@@ -49,6 +49,7 @@ def _run(given: Sequence[str], said: Path, held_at: tuple[Path, str] | None, env
         for number in (0, 1, 2):
             os.dup2(terminal, number)
         os.close(terminal)
+        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # not the seekable ones
     else:
         for number, path in ((1, said.with_name(f"{said.name}.out")), (2, said)):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
