@@ -7,6 +7,7 @@ import signal
 import sys
 import termios
 from collections.abc import Mapping, Sequence
+from multiprocessing import util
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -49,7 +50,9 @@ def _run(given: Sequence[str], said: Path, held_at: tuple[Path, str] | None, env
         for number in (0, 1, 2):
             os.dup2(terminal, number)
         os.close(terminal)
-        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # not the seekable ones
+        # The streams of the server may belong to files; and Python, unlike multiprocessing, ignores that they are lost.
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
+        util._flush_std_streams = lambda: None  # type: ignore[attr-defined]
     else:
         for number, path in ((1, said.with_name(f"{said.name}.out")), (2, said)):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
