@@ -59,7 +59,7 @@ def main() -> None:
     timings: dict[str, list[Timing]] = {name: [] for name in loops}
     for is_warm in [False, *[True] * given.rounds]:
         for name, loop in loops.items():
-            timing = timed(loop, with_own_network(phase), given.batch_size)
+            timing = timed(loop, with_copied_network(phase), given.batch_size)
             if is_warm:
                 timings[name].append(timing)
     num_steps = given.epochs * (given.steps + 1)
@@ -128,7 +128,7 @@ def replay_phase(engine: Engine, backbone: str, num_images: int, image_size: int
     return replace(phase, fit=FitSettings(epochs=epochs, learning_rate=0.01))
 
 
-def with_own_network(phase: Phase) -> Phase:
+def with_copied_network(phase: Phase) -> Phase:
     """The phase with a copy of its network, in the layout in which networks are made."""
     network = copy.deepcopy(phase.network)
 

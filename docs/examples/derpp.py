@@ -1,7 +1,9 @@
 """DER++ (Buzzega et al., NeurIPS 2020): dark experience replay.
 
 Each step draws exemplars beside its new images. For them, the network must still give the logits that it gave when they
-were stored, and their labels. The logits lie beside the exemplars in the memory.
+were stored (weight alpha), and their labels (weight beta). The logits are kept beside the exemplars in the memory. The
+paper draws a batch of exemplars for each of the two terms, and stores images while it trains; here one batch serves
+both, and exemplars are chosen after each task.
 """
 
 import torch
@@ -35,10 +37,11 @@ class DarkExperience(Method[DarkSettings]):
             logits = network(torch.cat([batch.images, replay.images])).logits  # BatchNorm sees both together
             new, old = logits.split([len(batch.labels), len(replay.labels)])
             stored = replay.beside["logits"]  # NaN for classes that came later
-            distance = (old[:, : stored.shape[1]] - stored.nan_to_num()).square() * stored.isfinite()
+            is_known = stored.isfinite()
+            distance = (old[:, : stored.shape[1]] - stored.nan_to_num()).square() * is_known
             return {
                 "L_CE": cross_entropy(new, batch.labels),
-                "L_DER": alpha * distance.mean(),
+                "L_DER": alpha * distance.sum() / is_known.sum(),
                 "L_replay": beta * cross_entropy(old, replay.labels),
             }
 

@@ -1,7 +1,8 @@
 """EWC (Kirkpatrick et al., PNAS 2017): weights that mattered for earlier tasks are held near to what they were.
 
-It keeps no image. Two buffers of the backbone are all it must know later: its weights after the last task, and how much
-each mattered (the diagonal of the Fisher information, summed over tasks).
+L = L_CE + strength / 2 sum_i F_i (w_i - w*_i)^2. No image is kept. What it must know later are two buffers of the
+backbone: w*, its weights after the last task, and F, the diagonal of the Fisher information, summed over tasks (the
+online form: the paper has a term for each task).
 """
 
 import torch
@@ -46,7 +47,8 @@ class Ewc(Method[EwcSettings]):
         return Phase("learn", network, objective, self.settings.later, task.new_images)
 
     def measure(self, task):
-        """Near the optimum, a batch's squared gradient times its size is as large as the mean of its images'."""
+        """F, the mean over images of the squared gradient, from the gradients of batches: near the optimum those of n
+        images are independent around 0, so that the square of their mean is 1 / n of it."""
         backbone = self.network.branches[0]
         importance = torch.zeros_like(backbone.importance)
         with evaluating(self.network):

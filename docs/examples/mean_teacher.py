@@ -1,7 +1,8 @@
 """Replay with a mean teacher (Tarvainen, Valpola, NeurIPS 2017), the moving average of the network's weights.
 
-Network and teacher see two views of each image, and their answers must agree. After every step the teacher moves a
-little; it is what the task ends with.
+The network and the teacher see two views of each image, and their probabilities must agree (mean squared difference).
+After every step the teacher's weights become decay * its weights + (1 - decay) * the network's. The teacher is the
+network that the task ends with.
 """
 
 import copy

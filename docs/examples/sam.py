@@ -1,6 +1,7 @@
 """Replay with SAM (Foret et al., ICLR 2021): sharpness-aware minimisation.
 
-The loss is taken where it is highest nearby: a step of length rho up the gradient. Flat minima forget less.
+The loss is that of the weights w + rho g / |g|, with g the gradient at w: about the highest within the distance rho.
+Networks in flat minima forget less.
 """
 
 import torch

@@ -193,12 +193,12 @@ def test_a_module_is_never_given_a_batch_of_no_images(method: str) -> None:
     assert learner.classifier().all_scores(digits("zero", last=0)[0]).shape == (0, 2)
 
 
-@pytest.mark.parametrize("is_own", [True, False])
+@pytest.mark.parametrize("is_builtin", [True, False])
 @pytest.mark.parametrize("asked", ["auto", "on", "off"])
-def test_a_module_from_outside_is_accelerated_only_where_that_is_asked_for(asked: str, is_own: bool) -> None:
+def test_a_module_from_outside_is_accelerated_only_where_that_is_asked_for(asked: str, is_builtin: bool) -> None:
     given = EngineSettings.model_validate({"compile": asked, "capture": asked, "kernels": asked, "threads": 2})
-    found = engine_settings(given, is_own)
-    expected = "off" if asked == "auto" and not is_own else asked
+    found = engine_settings(given, is_builtin)
+    expected = "off" if asked == "auto" and not is_builtin else asked
     assert (found.compile, found.capture, found.kernels, found.threads) == (expected, expected, expected, 2)
 
 

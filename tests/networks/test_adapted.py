@@ -38,7 +38,7 @@ def test_a_module_that_gives_features_is_a_backbone() -> None:
     assert backbone(images).shape == (4, 5)
     assert [stage.shape for stage in backbone.stages(images)] == [(4, 5, 1, 1)]
     assert choice.name == "custom:flat"
-    assert not choice.is_own
+    assert not choice.is_builtin
 
 
 def test_a_module_that_gives_maps_is_averaged_over_positions() -> None:

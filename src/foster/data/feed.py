@@ -238,8 +238,8 @@ class StreamedFeed(Feed):
         self._strata = self.data.stack.strata(self.batch_size, process_group().size)
         super().__post_init__()
         share = slice(0, len(self._strata))
-        own = self._strata[self.team.part_of(share)] if len(self._strata) > 1 else self._strata
-        self.data.stack[torch.cat(own)].load()
+        strata = self._strata[self.team.part_of(share)] if len(self._strata) > 1 else self._strata
+        self.data.stack[torch.cat(strata)].load()
 
     def _sharing(self, team: ProcessGroup) -> ProcessGroup:
         if len(self._strata) == 1:
@@ -254,8 +254,8 @@ class StreamedFeed(Feed):
 
     def _order(self, random: torch.Generator) -> Tensor:
         size = self.num_images // len(self._strata)
-        shuffled = [own[self._shuffled(len(own), size, random)] for own in self._strata]
-        parts = zip(*(own.split(self.batch_size // len(self._strata)) for own in shuffled), strict=True)
+        shuffled = [stratum[self._shuffled(len(stratum), size, random)] for stratum in self._strata]
+        parts = zip(*(stratum.split(self.batch_size // len(self._strata)) for stratum in shuffled), strict=True)
         return torch.cat([torch.cat(part) for part in parts])
 
     def _batches(self, epoch: int, first_step: int) -> Iterator[Batch]:

@@ -67,7 +67,7 @@ class ExemplarMemory:
         return {one for stack in self._stacks for one in stack.ids()}
 
     def hold_those_of(self, other: "ExemplarMemory") -> None:
-        """Hold what another memory holds; the budget stays this one's own."""
+        """Hold what another memory holds; the budget stays."""
         self._hold(other._stacks, other._rows)
 
     def quota(self, num_classes: int) -> int | None:
@@ -79,8 +79,8 @@ class ExemplarMemory:
         quota = self.quota(num_classes)
         if quota is not None:
             # A slice alone would keep the trimmed images alive.
-            stacks = [self._own(stack[:quota]) if len(stack) > quota else stack for stack in self._stacks]
-            self._hold(stacks, [_owned({name: rows[:quota] for name, rows in own.items()}) for own in self._rows])
+            stacks = [self._copied(stack[:quota]) if len(stack) > quota else stack for stack in self._stacks]
+            self._hold(stacks, [_owned({name: rows[:quota] for name, rows in kept.items()}) for kept in self._rows])
 
     def remember(self, class_id: int, images: ImageSet | Stack | Tensor) -> None:
         """Keep `images`, in selection order, for the next class id or in place of a known one's; of a set also what it
@@ -90,10 +90,10 @@ class ExemplarMemory:
         """
         if not 0 <= class_id <= self.num_classes:
             raise ValueError(f"class id {class_id} is neither known nor the next one, {self.num_classes}")
-        own = len(self._stacks[class_id]) if class_id < self.num_classes else 0
-        self._check_budget(class_id, len(images), self.num_images - own)
+        num_replaced = len(self._stacks[class_id]) if class_id < self.num_classes else 0
+        self._check_budget(class_id, len(images), self.num_images - num_replaced)
         stack, rows = (images.stack, images.beside) if isinstance(images, ImageSet) else (as_stack(images), {})
-        self._stacks[class_id : class_id + 1] = [self._own(stack)]
+        self._stacks[class_id : class_id + 1] = [self._copied(stack)]
         self._rows[class_id : class_id + 1] = [_owned(rows)]
         self._together = None
 
@@ -122,7 +122,7 @@ class ExemplarMemory:
         return self._all_images().state() | {"counts": self.counts} | beside
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Hold exactly what `state()` returned; the budget stays this memory's own."""
+        """Hold exactly what `state()` returned; the budget stays."""
         try:
             counts, images = state["counts"], self.kind.restored(state)
             beside = {name.removeprefix(BESIDE): state[name] for name in state if name.startswith(BESIDE)}
@@ -130,13 +130,13 @@ class ExemplarMemory:
             if sizes != {int(counts.sum())} or bool((counts < 0).any()):
                 raise ValueError(f"{len(images)} images for classes of {counts.tolist()}")
             ends = counts.cumsum(0).tolist()
-            stacks = [self._own(images[end - size : end]) for end, size in zip(ends, counts.tolist(), strict=True)]
+            stacks = [self._copied(images[end - size : end]) for end, size in zip(ends, counts.tolist(), strict=True)]
             self._hold(stacks, [{} for _ in stacks])
             self.keep(**beside)
         except (KeyError, RuntimeError, ValueError) as error:
             raise DataError(f"exemplar memory is damaged: {words_of(error)}") from None
 
-    def _own(self, images: Stack) -> Stack:
+    def _copied(self, images: Stack) -> Stack:
         """A compact copy on the CPU that shares nothing with `images`."""
         return images.owned()
 
@@ -174,7 +174,7 @@ class BorrowedMemory(ExemplarMemory):
         super().__init__(other.total, other.per_class, other.kind)
         self.hold_those_of(other)
 
-    def _own(self, images: Stack) -> Stack:
+    def _copied(self, images: Stack) -> Stack:
         return images
 
     def _one_store(self, images: Stack) -> Stack:
@@ -200,7 +200,7 @@ def select(
     if quota is not None and selection == "herding":
         chosen = herding_by_class(features_of(wanted.stack), wanted.labels, class_ids, quota)
     elif quota is not None:
-        chosen = [own[random_selection(len(own), quota, generator).to(own.device)] for own in chosen]
+        chosen = [where[random_selection(len(where), quota, generator).to(where.device)] for where in chosen]
     device = wanted.stack.device
     return {k: wanted.select(positions.to(device)) for k, positions in zip(class_ids, chosen, strict=True)}
 

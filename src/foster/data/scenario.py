@@ -83,7 +83,7 @@ class Scenario:
         self._train.stack.follow(follower)
 
     def kept_alike(self, images: ImageSet) -> ImageSet:
-        """Images of one size, kept as this scenario keeps its own."""
+        """Images of one size, kept as this scenario keeps its images."""
         return replace(images, stack=self._train.stack.alike(images.images))
 
     def __len__(self) -> int:

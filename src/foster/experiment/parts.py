@@ -43,7 +43,7 @@ def check_parts(settings: Settings) -> BackboneChoice:
     check_engine(settings.engine, settings.device)
     choice = chosen_backbone(settings)
     made = choice.make()
-    if choice.is_own:  # others are tried whenever they are made
+    if choice.is_builtin:  # others are tried whenever they are made
         check_backbone(made, (image_side(settings),) * 2, choice.name)
     return choice
 
@@ -88,11 +88,11 @@ def chosen_backbone(settings: Settings, is_trained: bool = False) -> BackboneCho
     return choose_backbone(name, (side, side), settings.weights, is_trained)
 
 
-def engine_settings(asked: EngineSettings, is_own: bool) -> EngineSettings:
+def engine_settings(asked: EngineSettings, is_builtin: bool) -> EngineSettings:
     """A module from outside is neither compiled nor recorded unless that is asked for: both want a step that is pure
     device work, and a recording would repeat whatever Python decided in it once. Nor do our kernels take the place of
     its parts, which it may mean to call itself."""
-    accelerators = () if is_own else ("compile", "capture", "kernels")
+    accelerators = () if is_builtin else ("compile", "capture", "kernels")
     return asked.model_copy(update={name: "off" for name in accelerators if getattr(asked, name) == "auto"})
 
 

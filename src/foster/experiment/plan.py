@@ -286,7 +286,7 @@ def measured_plan(settings: Settings) -> Plan:
     Evaluation and the choice of exemplars are not in it.
     """
     facts = surveyed_facts(settings)
-    computing = engine_settings(settings.engine, chosen_backbone(settings, is_trained=True).is_own)
+    computing = engine_settings(settings.engine, chosen_backbone(settings, is_trained=True).is_builtin)
     engine = build_engine(computing, settings.device, facts.mean, facts.std)
     last = len(settings.sizes_of_tasks(facts)) - 1
     paces: dict[str, dict[int, float]] = defaultdict(dict)

@@ -72,7 +72,7 @@ class Experiment:
             self._remarks = settings.remarks(len(self.scenario))
             """Warnings to write once the folder exists."""
             mean, std = backbone.mean or self.scenario.mean, backbone.std or self.scenario.std
-            computing = engine_settings(settings.engine, backbone.is_own)
+            computing = engine_settings(settings.engine, backbone.is_builtin)
             self.engine = build_engine(computing, settings.device, mean, std)
             self.method = build_method(settings, self.scenario, self.engine, self._remarks.append, follower)
         self.method.memory.kind = self.scenario.kind

@@ -1,8 +1,7 @@
-"""Convolutions with their BatchNorms and ReLUs as single functions with gradients, on the kernels alone.
+"""Convolutions with their BatchNorms and ReLUs as single functions with gradients, by kernels alone.
 
-Training: the convolution sums up the statistics of its own output, so a layer is three launches (convolve, finish,
-normalise); its backward pass is five, of which the two for the weight may wait for those of other layers. Frozen: one
-launch.
+In training, the convolution also sums up the statistics of its output, so that a layer is three launches (convolve,
+finish, normalise). Its backward pass is five; the two for the weight can be deferred. A frozen layer is one launch.
 """
 
 from typing import Any, NamedTuple
@@ -53,17 +52,17 @@ def trained_layer(images: Tensor, layer: Layer) -> Tensor:
 def trained_block(maps: Tensor, first: Layer, second: Layer, shortcut: Shortcut, is_rectified: bool) -> Tensor:
     """A residual block: two layers, the second without ReLU; plus the shortcut; and ReLU.
 
-    Where the shortcut's maps are the block's own input, they are one tensor here, with one gradient.
+    Where the shortcut is the block's input, both are one tensor, with one gradient.
     """
     plan = _Plan(first, second, shortcut.stride, is_rectified)
-    own = shortcut.maps is maps
+    is_identity = shortcut.maps is maps
     parameters = [value for layer in (first, second) for value in (layer.weight, layer.norm.gamma, layer.norm.beta)]
-    output: Tensor = _Block.apply(maps, None if own else shortcut.maps, *parameters, plan)  # type: ignore[no-untyped-call]
+    output: Tensor = _Block.apply(maps, None if is_identity else shortcut.maps, *parameters, plan)  # type: ignore[no-untyped-call]
     return output
 
 
 class _Normalised(NamedTuple):
-    """A layer's convolution, the coefficients of its BatchNorm, and what comes out behind."""
+    """The output of a layer's convolution, the coefficients of its BatchNorm, and the output of the layer."""
 
     maps: Tensor
     coefficients: Tensor
@@ -85,7 +84,7 @@ def _weight_gradient(
 
 
 class _Layer(torch.autograd.Function):
-    """One layer. The parameters are arguments for autograd's sake; `layer` has them, too."""
+    """One layer. The parameters are also in `layer`; as arguments they get gradients."""
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, layer: Layer) -> Tensor:
@@ -110,7 +109,7 @@ class _Layer(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             of_weight = _weight_gradient(ctx.deferred, images, of_maps, weight, ctx.stride)
         if ctx.needs_input_grad[0] and images.shape[1] == 3:
-            # Nobody trains the images; so rare a gradient may be slow.
+            # Gradients of images are rarely needed, so this may be slow.
             of_images = conv2d_input(images.shape, weight.to(of_maps.dtype), of_maps, ctx.stride, 1)
         elif ctx.needs_input_grad[0]:
             of_images = launch.input_gradient(of_maps, weight, ctx.stride, *images.shape[2:])
@@ -127,7 +126,7 @@ class _Plan(NamedTuple):
 
 
 class _Block(torch.autograd.Function):
-    """A whole block. Without `shortcut`, the block's input is its own shortcut."""
+    """A whole block. Without `shortcut`, the shortcut is the block's input."""
 
     @staticmethod
     def forward(
@@ -147,7 +146,7 @@ class _Block(torch.autograd.Function):
         first = _train(maps, plan.first)
         second = _train(first.output, plan.second, plan.is_rectified, added)
         ctx.stride, ctx.shortcut_stride, ctx.is_rectified = plan.first.stride, plan.shortcut_stride, plan.is_rectified
-        ctx.has_own_shortcut = shortcut is None
+        ctx.is_identity = shortcut is None
         ctx.deferred = DeferredGradients.current()
         if ctx.deferred is not None:
             ctx.deferred.count_use(weight1)
@@ -176,10 +175,10 @@ class _Block(torch.autograd.Function):
 
         of_maps = None
         if needs_maps:
-            added = Added(passed, up=ctx.shortcut_stride) if ctx.has_own_shortcut else None
+            added = Added(passed, up=ctx.shortcut_stride) if ctx.is_identity else None
             height, width = maps.shape[2:]
             of_maps = launch.input_gradient(of_maps1, weight1, ctx.stride, height, width, added)
-        of_shortcut = None if ctx.has_own_shortcut else passed
+        of_shortcut = None if ctx.is_identity else passed
         return (
             of_maps, of_shortcut,
             of_weight1, of_norm1.gamma, of_norm1.beta, of_weight2, of_norm2.gamma, of_norm2.beta, None,

@@ -36,15 +36,15 @@ class _Start(NamedTuple):
 
 
 _noted: dict[int, dict[tuple[Any, ...], _Start]] = {}
-"""What would have been started on each GPU, one for each kernel to be compiled; a GPU on which kernels are really
-started is not here. Nothing of a thread, since backward passes run in threads of their own, one for each GPU."""
+"""By GPU, while `compiled_side_by_side` is active there: the first start of each kernel to be compiled. Not by thread:
+backward passes run in other threads, one for each GPU."""
 
 
 def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
     """Run `kernel` on the device for every program of `grid`; it is compiled first where it was not yet.
 
-    Where the GPU can, its programs are placed on the chip while the kernel before it ends. A kernel that is so early
-    waits for what was computed before it touches memory: the first thing each of ours does.
+    On recent GPUs its programs are placed on the chip while the kernel before it ends (programmatic dependent launch).
+    Each of our kernels therefore begins by waiting for the results of the kernel before it.
     """
     gpu = _gpu()
     options["is_early"] = _starts_early(gpu)
@@ -58,7 +58,7 @@ def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -
 
 
 def _type(value: Any) -> Any:
-    """What of an argument is compiled into a kernel; tuples are taken apart."""
+    """The types of an argument, which are compiled into a kernel."""
     if isinstance(value, tuple):
         return tuple(map(_type, value))
     return value.dtype if isinstance(value, Tensor) else type(value)
@@ -68,8 +68,8 @@ def _type(value: Any) -> Any:
 def compiled_side_by_side() -> Iterator[None]:
     """Inside, kernels do not run on the current GPU: they are noted, and all are compiled at the end, many at a time.
 
-    What is computed inside is thus worthless. It pays before the first step: one after the other, the kernels of a
-    network take half a minute to compile; the compiled ones stay in Triton's cache on the disk.
+    Results that are computed inside are meaningless. It is used before the first step: one by one, the kernels of a
+    network take half a minute to compile. Compiled kernels stay in Triton's cache on the disk.
     """
     gpu = _gpu()
     noted = _noted[gpu] = {}

@@ -37,7 +37,7 @@ class Norm(NamedTuple):
 class Added(NamedTuple):
     """Maps [N, C, H, W] to add to a result whose rows and columns are `down` times fewer, or `up` times more.
 
-    Pixels of the result between those of the maps, and channels that the maps do not have, get nothing.
+    Nothing is added to pixels of the result between those of the maps, and to channels that the maps do not have.
     """
 
     maps: Tensor
@@ -51,10 +51,8 @@ class Added(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """A ReLU behind a BatchNorm, by what went into the BatchNorm, [N, C, H, W], and by the BatchNorm's coefficients.
-
-    In the backward pass, a gradient passes where the ReLU was open.
-    """
+    """A ReLU after a BatchNorm, given by the input [N, C, H, W] and the coefficients of the BatchNorm. In the backward
+    pass, a gradient passes where the ReLU was open."""
 
     maps: Tensor
     coefficients: Tensor
@@ -65,7 +63,7 @@ def channels_last(maps: Tensor) -> Tensor:
 
 
 def empty_maps(like: Tensor, channels: int, height: int, width: int) -> Tensor:
-    """Room for bfloat16 maps [N, channels, height, width], channels last, beside `like`."""
+    """Memory for bfloat16 maps [N, channels, height, width], channels last, on the device of `like`."""
     return torch.empty(
         (like.shape[0], channels, height, width),
         dtype=torch.bfloat16,
@@ -121,8 +119,8 @@ def input_gradient(
 
 
 def gated_input_gradient(gradient: Tensor, weight: Tensor, gate: Gate) -> Summed:
-    """The gradient for what went into a ReLU before a convolution of stride 1, with the partial sums of it and of its
-    product with the centred input of the BatchNorm in front: what that BatchNorm's gradient needs."""
+    """The gradient for the input of a ReLU before a convolution of stride 1, with the partial sums that the gradient of
+    the BatchNorm before it needs: of this gradient, and of its product with the centred input of the BatchNorm."""
     geometry = backward_geometry(gradient, weight, 1, *gate.maps.shape[2:])
     output, partials = _convolve(gradient, weight, Strides.backward(weight), geometry, gate=gate, has_partials=True)
     assert partials is not None
@@ -205,8 +203,8 @@ def num_pixels(maps: Tensor) -> int:
 def finish_statistics(summed: Summed, norm: Norm) -> Tensor:
     """Mean, 1 / standard deviation, scale and shift of each channel: float32 [4, channels].
 
-    Updates the running statistics as `nn.BatchNorm2d` does, but for `num_batches_tracked`: with a fixed momentum nobody
-    reads it, and counting would be one more kernel.
+    Updates the running statistics as `nn.BatchNorm2d` does, except `num_batches_tracked`: with a fixed momentum it is
+    not read, and counting would take one more kernel.
     """
     from foster.kernels import device
 
@@ -253,9 +251,9 @@ def normalise(maps: Tensor, coefficients: Tensor, is_rectified: bool, added: Add
 
 
 def sum_gradient(gradient: Tensor, opened: Tensor | None, maps: Tensor, coefficients: Tensor) -> Summed:
-    """Of the gradient behind a BatchNorm of `maps`, the partial sums of it and of its product with the centred maps.
+    """The partial sums of the gradient of a BatchNorm's output, and of its product with the centred `maps`, its input.
 
-    `opened` is the output of the ReLU behind: the gradient counts where it is above zero.
+    `opened` is the output of the ReLU after it: the gradient counts where that is above zero.
     """
     from foster.kernels import device
 
@@ -307,7 +305,7 @@ def finish_gradient(summed: Summed, gamma: Tensor, beta: Tensor, coefficients: T
 
 
 def pass_gradient(gradient: Tensor, opened: Tensor | None, maps: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient for `maps`, A x gradient + B x maps + D, and the gradient as the ReLU behind lets it pass."""
+    """The gradient for `maps`, A x gradient + B x maps + D, and the gradient that the ReLU after it lets pass."""
     from foster.kernels import device
 
     result = empty_maps(maps, *maps.shape[1:])

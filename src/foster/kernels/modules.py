@@ -1,4 +1,4 @@
-"""The kernels' place in a network: modules that use them where they can, and are what they were everywhere else."""
+"""Modules that use the kernels where they can, and run as written everywhere else."""
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from foster.networks.heads import PreciseLinear
 from foster.networks.resnet import Block, PaddedSubsample, ResNet
 
 MOST_ON_LARGE_MAPS = 32
-"""Channels."""
+"""The most channels for which kernels are used on large maps."""
 
 
 class KernelLayer(nn.Sequential):
@@ -52,10 +52,8 @@ class KernelBlock(Block):
 
 
 class KernelLinear(PreciseLinear):
-    """A head's product on the kernels, in float32 as ever, where the maps before it are bfloat16 on a GPU.
-
-    Inference, which is in float32 throughout, thus computes what it computes without kernels.
-    """
+    """A head's product by a kernel, in float32, in training steps in bfloat16. Inference, which is in float32, does not
+    use it."""
 
     def forward(self, features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         exact = features.to(weight.dtype)
@@ -118,7 +116,7 @@ def _put_channels_last(*convolutions: nn.Module) -> None:
 
 
 def is_fused(module: nn.Module) -> bool:
-    """Whether `module` runs as one function of ours, of which a compiler would make nothing better."""
+    """Whether `module` runs as one function of ours, which a compiler cannot improve."""
     return isinstance(module, KernelBlock | KernelLayer)
 
 

@@ -1,5 +1,5 @@
-"""Starts the kernels for images in uint8, where Triton and a GPU are there: crops of photos of many sizes, and
-AutoAugment's operations."""
+"""Starts the kernels for images in uint8, on a GPU with Triton: crops of photos of many sizes, and AutoAugment's
+operations."""
 
 import functools
 import importlib
@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 CROPPED_BLOCK = 256
-"""Pixels of one program that crops: a row of a training image and a little more, so that its reads lie close by."""
+"""Pixels of one program that crops: a row of a training image and a little more, so that it reads close-by pixels."""
 
 COLUMNS = 7
-"""Of `choices`: an operation and the integers that it takes."""
+"""Columns of `choices`: an operation and the integers that it takes."""
 
 BLOCK = 1024
-"""Pixels of one program that changes them."""
+"""Pixels that one program changes."""
 
 MEASURED_AT_ONCE = 4096
 """Pixels that are counted at a time."""

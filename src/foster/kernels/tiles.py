@@ -58,7 +58,7 @@ class ConvolutionTile(NamedTuple):
     warps_pixels: int
     warps_channels: int = 1
     taps_ahead: int = 9
-    """Taps whose loads are sent off first; more hide more latency and take more registers."""
+    """Taps that are loaded before the first is used; more hide more latency and take more registers."""
 
     @property
     def num_warps(self) -> int:
@@ -75,8 +75,8 @@ class GradientTile(NamedTuple):
     warps_out: int = 1
     warps_in: int = 1
     num_programs: int = 132
-    """About as many in one launch, over all its layers, groups of taps and shares of the pixels. They should fill the
-    chip once or twice; more make more partial sums to add up."""
+    """About so many programs in one launch, over all layers, groups of taps and shares of the pixels. They should fill
+    the chip once or twice; more programs make more partial sums."""
 
     @property
     def num_warps(self) -> int:

@@ -1,6 +1,6 @@
-"""Starts the kernels for the gradients of weights, which nobody needs before the optimizer: once the backward pass is
-through, those of all layers of a shape in one launch, which fills the chip. One by one they would hold up the layers
-before them."""
+"""The gradients of weights. The optimizer is the first to need them, so they are deferred to the end of the backward
+pass. There, one launch computes those of all layers of a shape, which fills the chip; computed one by one, they would
+delay the layers before them."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -115,15 +115,15 @@ class _Deferred(NamedTuple):
 
 
 class DeferredGradients:
-    """Defers gradients of weights to its end. Inside, there is one backward pass, and nothing reads such a gradient:
+    """Defers gradients of weights to its end. Inside there is one backward pass, and nothing reads a deferred gradient:
 
         with DeferredGradients():
             loss = objective(images, labels)
             loss.backward()
         optimizer.step()
 
-    A function whose weight's gradient may wait takes the `current` one in its forward pass, as backward passes run in a
-    thread of their own, tells it of the weight by `count_use`, and asks it for the gradient by `of_weight`.
+    In its forward pass, a function takes the `current` one (backward passes run in another thread) and reports its
+    weight by `count_use`; in its backward pass it gets the gradient by `of_weight`.
     """
 
     def __init__(self) -> None:
@@ -145,14 +145,14 @@ class DeferredGradients:
 
     @staticmethod
     def current() -> "DeferredGradients | None":
-        """The one whose `with` the caller is in."""
+        """The one inside whose `with` the caller is; None outside."""
         return _current.get()
 
     def count_use(self, weight: Tensor) -> None:
         self._num_uses[id(weight)] += 1
 
     def of_weight(self, images: Tensor, gradient: Tensor, weight: Tensor, stride: int) -> Tensor:
-        """The gradient for the weight: room that is filled later where it may wait, else computed at once."""
+        """The gradient for the weight: memory that is filled later where it can be deferred, else computed at once."""
         if self._num_uses[id(weight)] != 1 or not is_kept_as_it_is(weight):
             return weight_gradient(images, gradient, weight, stride)
         computation = WeightGradient.of(images, gradient, weight, stride)
@@ -178,7 +178,7 @@ class DeferredGradients:
         self._forget()
 
     def discard(self) -> None:
-        """Leaves no gradient behind that will not be filled."""
+        """Drops the gradients that were deferred."""
         for weight, _ in self._deferred:
             weight.grad = None
         self._forget()
@@ -189,8 +189,8 @@ class DeferredGradients:
 
 
 def is_kept_as_it_is(weight: Tensor) -> bool:
-    """Whether autograd will keep the only gradient of `weight`, with the weight's strides, without looking at it. A
-    second one would be added to it; hooks and the functions before a weight that was computed would read it."""
+    """Whether autograd will keep the gradient of `weight` without reading it. A second gradient would be added to it;
+    hooks, and the functions from which a weight is computed, would read it."""
     has_hooks = bool(weight._backward_hooks) or bool(getattr(weight, "_post_accumulate_grad_hooks", None))
     return weight.is_leaf and weight.grad is None and not has_hooks
 

@@ -129,7 +129,7 @@ def _frozen_network(plan: Plan) -> tuple[Network, Preprocessing]:
     if plan.before is not None:
         return plan.before.network, plan.before.preprocessing
     choice, backbone = plan.backbone, plan.backbone.make()
-    if choice.is_own:  # others are tried whenever they are made
+    if choice.is_builtin:  # others are tried whenever they are made
         check_backbone(backbone, plan.resizing.size, choice.name)
     mean, std = choice.mean, choice.std
     if mean is None or std is None:

@@ -57,7 +57,7 @@ from foster.learner.reports import CLOSED_FORM_VARIANT, LearnReport
 from foster.learner.update_check import UpdateCheck, compare
 from foster.methods import method_class
 from foster.methods.base import Context, Method
-from foster.methods.refresh import has_own_phases, phases_of
+from foster.methods.refresh import phases_of, trains_phases
 from foster.networks.adapted import check_backbone
 from foster.networks.heads import RootHead
 from foster.networks.network import Backbone, Network
@@ -357,7 +357,7 @@ def _check(plan: Plan, before: Knowledge | None) -> None:
     if before is None or (options.starts_anew and len(again) < len(names)):
         try:
             made = plan.backbone.make()
-            if plan.backbone.is_own:  # others are tried whenever they are made
+            if plan.backbone.is_builtin:  # others are tried whenever they are made
                 check_backbone(made, plan.resizing.size, plan.backbone.name)
         except SettingsError as error:
             if before is None or not settings.weights:
@@ -404,7 +404,7 @@ def channel_statistics(images: Stack | Tensor) -> tuple[tuple[float, ...], tuple
 
 
 def _engine(plan: TrainingPlan) -> Engine:
-    settings = engine_settings(plan.settings.engine, plan.backbone.is_own)
+    settings = engine_settings(plan.settings.engine, plan.backbone.is_builtin)
     if plan.is_short and settings.compile == "auto":
         settings = settings.model_copy(update={"compile": "off"})
     engine = build_engine(settings, plan.settings.device, plan.preprocessing.mean, plan.preprocessing.std)
@@ -607,7 +607,7 @@ def outcome(
     earlier = before or plan.untrained
     after = Knowledge(
         class_names=plan.class_names,
-        task_sizes=(*plan.task_sizes, plan.num_new) if has_own_phases(method, plan.num_new) else plan.task_sizes,
+        task_sizes=(*plan.task_sizes, plan.num_new) if trains_phases(method, plan.num_new) else plan.task_sizes,
         method=plan.settings.method,
         backbone=plan.backbone.name,
         preprocessing=plan.preprocessing,

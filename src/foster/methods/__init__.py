@@ -1,4 +1,4 @@
-"""Methods: one file each. The table of methods, with all that others must know of them, is in settings/methods.py."""
+"""Methods: one file each. The table of methods, with the facts that other rooms need, is in settings/methods.py."""
 
 import importlib
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from foster.settings.method import MethodSettings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.plugins import register
 
-Story = TypeVar("Story", bound=type[Method[Any]])
+MethodClass = TypeVar("MethodClass", bound=type[Method[Any]])
 
 
-def register_method(name: str, settings: type[MethodSettings] | None = None) -> Callable[[Story], Story]:
+def register_method(name: str, settings: type[MethodSettings] | None = None) -> Callable[[MethodClass], MethodClass]:
     """A decorator for a method, a class `Mine(Method[MineSettings])`: from now on it is known as `name`.
 
     ```python
@@ -24,18 +24,18 @@ def register_method(name: str, settings: type[MethodSettings] | None = None) -> 
     `settings` is needed where the class does not say it, such as one that extends another method.
     """
 
-    def enter(method: Story) -> Story:
-        own = settings or next(
+    def enter(method: MethodClass) -> MethodClass:
+        chosen = settings or next(
             (argument for base in getattr(method, "__orig_bases__", ()) for argument in get_args(base)), None
         )
         taken = [MethodSettings, *(known for other, known in METHOD_SETTINGS.items() if other != name)]
-        if not (isinstance(own, type) and issubclass(own, MethodSettings)) or own in taken:
+        if not (isinstance(chosen, type) and issubclass(chosen, MethodSettings)) or chosen in taken:
             raise SettingsError(
                 f"method '{name}' needs a settings class of its own: 'class Mine(Method[MineSettings])', where "
                 "'class MineSettings(MethodSettings)', or register_method(name, MineSettings)"
             )
-        register("method", METHOD_SETTINGS, name, own, method)
-        own.built_by = method
+        register("method", METHOD_SETTINGS, name, chosen, method)
+        chosen.built_by = method
         return method
 
     return enter

@@ -36,7 +36,7 @@ Loss = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class Context:
-    """What a method gets from a run or a learner besides its own settings."""
+    """What a method gets from a run or a learner besides its settings."""
 
     backbone: str | Callable[[], Backbone]
     seed: int
@@ -49,7 +49,7 @@ class Context:
 
     @property
     def is_rehearsal(self) -> bool:
-        """Whether a plan is made and no image is looked at: sizes count, and values do not."""
+        """Whether only a plan is made: images have the right number and no content."""
         return isinstance(self.infer, Nothing)
 
 
@@ -57,11 +57,10 @@ SettingsType = TypeVar("SettingsType", bound=MethodSettings)
 
 
 class Method(Generic[SettingsType]):
-    """The frame of every method.
+    """The base of every method.
 
-    `phases(task)` yields what is to be done, in order; what stands after a `yield` runs when it has been done.
-    Between tasks a method is its network and its memory: everything else must be derived from them, and
-    `checked_phases` refuses what is not.
+    `phases(task)` yields what is to be done, in order; code after a `yield` runs when it has been done. Between tasks
+    only the network and the memory are kept: everything else must be derived from them, which `checked_phases` checks.
     """
 
     def __init__(self, settings: SettingsType, memory: ExemplarMemory, context: Context) -> None:
@@ -95,15 +94,15 @@ class Method(Generic[SettingsType]):
 
     @property
     def result_name(self) -> str:
-        """What the network that gives the result is called: as its classifier, where there is no other network."""
+        """The name of the variant that is the result; by default that of its classifier."""
         return self.settings.classifies_by
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
-        """What is done in one task. A subclass tells its story here."""
+        """What is done in one task, in order. A subclass writes it."""
         raise TrainingError(f"method {self._origin} has no phases(), which tells what is trained in a task")
 
     def new_network(self, task_sizes: Sequence[int]) -> Network:
-        """An untrained network as it is after tasks of these sizes: the frame into which saved weights are loaded."""
+        """An untrained network as it is after tasks of these sizes; saved weights are loaded into it."""
         branches = [self.new_backbone() for _ in range(self.num_branches(len(task_sizes)))]
         for branch in branches[:-1]:  # only the newest is still trained
             freeze(branch)
@@ -120,7 +119,7 @@ class Method(Generic[SettingsType]):
         return network
 
     def num_branches(self, num_tasks: int) -> int:
-        """How many backbones the network has after so many tasks."""
+        """The number of backbones of the network after `num_tasks` tasks."""
         return 1
 
     def new_head(self, in_features: int, task_sizes: Sequence[int]) -> Head | CosineHead | ClosedFormHead:
@@ -137,7 +136,7 @@ class Method(Generic[SettingsType]):
         return build_backbone(self.backbone_name(backbone)) if isinstance(backbone, str) else backbone()
 
     def initialising(self, task: Task, purpose: str = "network") -> AbstractContextManager[None]:
-        """Fresh weights that are made inside depend only on the seed, the task and the purpose."""
+        """Inside, initial weights depend only on the seed, the task and the purpose."""
         return initialisation(Address(self.context.seed, f"initialise {purpose}", task.index))
 
     def learn_first(self, task: Task) -> Phase:
@@ -175,11 +174,11 @@ class Method(Generic[SettingsType]):
         return self.network
 
     def first_network(self, task: Task) -> Network:
-        """What is trained in the first task, untrained."""
+        """The untrained network of the first task."""
         return self.new_network([task.num_new])
 
     def trained_again(self) -> Network:
-        """A copy of the network, to be trained where no class is new: all of it but what the method keeps as it is."""
+        """A copy of the network, to be trained in a task without new classes; a method may keep parts of it frozen."""
         return unfreeze(copy.deepcopy(self.network))
 
     def batches(self, images: ImageSet, size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -208,8 +207,8 @@ class Method(Generic[SettingsType]):
 
 
 def checked_phases(method: Method[Any], phases: Iterable[Phase | Evaluate]) -> Iterator[Phase | Evaluate]:
-    """The `phases` of `method` in a task. When all are done, what the method has kept in `self` for the next task is
-    refused: a run that is resumed there would not have it."""
+    """The `phases` of `method` in a task. At the end, a method that has kept something in `self` for the next task is
+    refused: a run that is resumed after this task would not have it."""
     before = _attributes(method)
     yield from parts_of(phases)
     for name, content in _attributes(method).items():
@@ -222,7 +221,7 @@ def checked_phases(method: Method[Any], phases: Iterable[Phase | Evaluate]) -> I
 
 
 def _attributes(method: Method[Any]) -> dict[str, Any]:
-    """What a method has in `self`, apart from what it was given, what is saved, and what it derives when asked."""
+    """The contents of the attributes of a method, except what it was given, what is saved, and cached properties."""
     given = (method, method.settings, method.memory, method.context, method._network)
     seen = {id(each): each for each in given if each is not None}
     kept = {name: value for name, value in vars(method).items() if id(value) not in seen}
@@ -231,7 +230,7 @@ def _attributes(method: Method[Any]) -> dict[str, Any]:
 
 
 def _content(value: Any, seen: dict[int, Any]) -> Any:
-    """Plain data that differs where the content of two values does; what was `seen` is not looked into again."""
+    """Plain data that is equal where the contents of two values are; objects in `seen` are not looked into again."""
     if value is None or isinstance(value, str | bytes | int | float):
         return repr(value)
     if id(value) in seen:

@@ -132,11 +132,11 @@ class Foster(Method[FosterSettings]):
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             if settings.compress_cutmix:
                 images = cutmix(images, settings.compress_cutmix)
-            teacher_out, own = both(teacher, student, images)
-            terms = {"L_BKD": loss(own.logits, teacher_out.logits)}
+            teacher_out, out = both(teacher, student, images)
+            terms = {"L_BKD": loss(out.logits, teacher_out.logits)}
             if settings.compress_old_weight:
-                old_logits = old_head(teacher_out.features[:, :old_size])  # which begin with the old network's own
-                known = distillation(own.logits[:, :num_known], old_logits, settings.temperature)
+                old_logits = old_head(teacher_out.features[:, :old_size])  # the first are the old network's
+                known = distillation(out.logits[:, :num_known], old_logits, settings.temperature)
                 terms["L_OLD"] = settings.compress_old_weight * known
             return terms
 

@@ -37,8 +37,8 @@ BACKBONES: dict[str, Callable[[], Backbone]] = {
     **{f"cosine_{name}": partial(cifar_resnet, depth, projection, False) for name, depth in _SMALL.items()},
     **{f"cosine_{name}": partial(large_resnet, depth, stem, False) for name, (depth, stem) in _LARGE.items()},
 }
-"""Name to builder: the family for small images, by depth, that for large ones, and the family for photos; of the first
-two also the variant for cosine heads."""
+"""Builders by name: ResNets for small images, ResNets for large images, and EfficientNet-Lite for photos. Each ResNet
+also has a variant for cosine heads."""
 
 
 Maker = TypeVar("Maker", bound=Callable[[], nn.Module])
@@ -71,5 +71,5 @@ def build_backbone(name: str) -> Backbone:
 
 
 def cosine_variant(name: str) -> str:
-    """The backbone without the last ReLU, whose features point in any direction; one from outside has no variant."""
+    """The name of the variant without the last ReLU, whose features may be negative; `name` where there is none."""
     return f"cosine_{name}" if f"cosine_{name}" in BACKBONES else name

@@ -20,7 +20,7 @@ TIMM_PREFIX = "timm:"
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 NUM_TRIAL_IMAGES = 2
-"""Not one, or an axis of length 1 could be taken for that of the images."""
+"""More than one, so that an axis of length 1 is not taken for that of the images."""
 
 ModuleLike = nn.Module | Callable[[], nn.Module]
 """A module, of which copies are used, or a function that makes one.
@@ -43,8 +43,8 @@ class BackboneChoice:
     std: tuple[float, float, float] | None = None
     is_pretrained: bool = False
     """Whether its very first weights were pretrained, which decides how gently it is trained from then on."""
-    is_own: bool = True
-    """Whether it is one of this library's own, which training may compile."""
+    is_builtin: bool = True
+    """Whether it is one of ours, which training may compile."""
 
 
 class ModuleBackbone(Backbone):
@@ -68,8 +68,8 @@ def choose_backbone(
 ) -> BackboneChoice:
     """The backbone by name, as `timm:NAME`, or as a module from Python.
 
-    Pretrained weights are downloaded or read when a backbone is made, and not even then for the frame of one that is
-    already trained (`is_trained`).
+    Pretrained weights are downloaded or read when a backbone is made. Where trained weights will be loaded into it
+    (`is_trained`), they are not read at all.
     """
     check_choice(choice)
     if isinstance(choice, str) and choice.startswith(TIMM_PREFIX):
@@ -99,17 +99,17 @@ def _without_weights(choice: str | ModuleLike, image_size: tuple[int, int]) -> B
     if not isinstance(choice, str):
         kind = type(choice).__name__
         name = f"custom:{kind if isinstance(choice, nn.Module) else getattr(choice, '__name__', kind)}"
-        return BackboneChoice(name, lambda: as_backbone(_fresh(choice, name), image_size, name), is_own=False)
+        return BackboneChoice(name, lambda: as_backbone(_fresh(choice, name), image_size, name), is_builtin=False)
     if package := PACKAGES.get(choice):
         return BackboneChoice(choice, lambda: build_backbone(choice), package.mean, package.std, is_pretrained=True)
     if is_registered("backbone", choice):
         make = BACKBONES[choice]
-        return BackboneChoice(choice, lambda: as_backbone(_fresh(make, choice), image_size, choice), is_own=False)
+        return BackboneChoice(choice, lambda: as_backbone(_fresh(make, choice), image_size, choice), is_builtin=False)
     return BackboneChoice(choice, lambda: build_backbone(choice))
 
 
 def check_choice(choice: object) -> None:
-    """Refuse what cannot be a backbone, whatever it would give."""
+    """Refuse anything but a name, a module, or something that makes one."""
     if not isinstance(choice, str) and not callable(choice):
         raise SettingsError(
             "backbone: this is a name, a torch.nn.Module, or a class or function that makes one, "
@@ -144,9 +144,9 @@ def check_backbone(backbone: Backbone, image_size: tuple[int, int], name: str) -
 
 
 def _trial(module: nn.Module, image_size: tuple[int, int], name: str) -> object:
-    """What a module on the CPU makes of some images; it stays as it was.
+    """The output of a module on the CPU for some images; the module stays as it was.
 
-    The images are real ones: torch's `meta` device, which computes shapes alone, takes longer than a small network.
+    The images have values: torch's `meta` device, which computes only shapes, takes longer than a small network.
     """
     try:
         with torch.no_grad(), evaluating(module):
@@ -161,7 +161,7 @@ def _described(out: object) -> str:
 
 
 def _fresh(choice: ModuleLike, name: str) -> nn.Module:
-    """A module of its own, on the CPU wherever the given one lives: whoever trains it moves it."""
+    """A new module on the CPU, wherever the given one is: whoever trains it moves it."""
     try:
         made = copy.deepcopy(choice) if isinstance(choice, nn.Module) else choice()
     except Exception as error:
@@ -196,4 +196,4 @@ def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool, is
     facts = timm.get_pretrained_cfg(name)
     mean = tuple(getattr(facts, "mean", None) or IMAGENET_MEAN)
     std = tuple(getattr(facts, "std", None) or IMAGENET_STD)
-    return BackboneChoice(choice, make, mean, std, is_pretrained, is_own=False)
+    return BackboneChoice(choice, make, mean, std, is_pretrained, is_builtin=False)

@@ -44,8 +44,8 @@ class ClosedFormNetwork(Network):
 
 
 class NetworkWithAnalyticTeacher(Network):
-    """A network that has a closed-form network beside it: a teacher for the students of later tasks, which knows every
-    image so far by its statistics.
+    """A network with a closed-form network beside it: a teacher for the students of later tasks, whose statistics have
+    every image so far.
 
     The teacher is saved with the network and has no part in its answers. `num_first` is how many classes the teacher's
     backbone was trained on.
@@ -91,8 +91,8 @@ class MixedTeacher(nn.Module):
 def standardised_as(scores: Tensor, logits: Tensor) -> Tensor:
     """`scores` `[N, C]` with the mean and the deviation that each row of `logits` `[N, C]` has."""
     deviation, mean = torch.std_mean(logits, dim=1, keepdim=True, correction=0)
-    own_deviation, own_mean = torch.std_mean(scores, dim=1, keepdim=True, correction=0)
-    return mean + (scores - own_mean) * (deviation / own_deviation.clamp_min(torch.finfo(scores.dtype).tiny))
+    score_deviation, score_mean = torch.std_mean(scores, dim=1, keepdim=True, correction=0)
+    return mean + (scores - score_mean) * (deviation / score_deviation.clamp_min(torch.finfo(scores.dtype).tiny))
 
 
 def averages(maps: Tensor, grid: int) -> Tensor:

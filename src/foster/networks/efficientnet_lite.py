@@ -47,7 +47,7 @@ SCALES = {0: _Scale(1.0, 1.0), 1: _Scale(1.0, 1.1), 2: _Scale(1.1, 1.2)}
 
 
 class SameConv(nn.Conv2d):
-    """A convolution whose output has ceil(size / stride) positions; what padding is odd stands right and below."""
+    """A convolution whose output has ceil(size / stride) positions. An odd padding is larger right and below."""
 
     def forward(self, maps: Tensor) -> Tensor:
         return self.filtered(maps, self.weight, self.bias)
@@ -66,8 +66,7 @@ class SameConv(nn.Conv2d):
 class SteadyNorm(nn.BatchNorm2d):
     """BatchNorm by the statistics of its pretraining: only its scale and shift are trained.
 
-    A few photos, seen a few times, would change the weights to fit the statistics of small batches, which answers are
-    not computed with.
+    Otherwise weights trained on a few photos would fit the statistics of small batches, which prediction does not use.
     """
 
     def train(self, mode: bool = True) -> "SteadyNorm":
@@ -83,8 +82,8 @@ class SteadyNorm(nn.BatchNorm2d):
 
 
 class Unit(nn.Sequential):
-    """A convolution, its SteadyNorm and perhaps more. Both are one operation, whose gradients are those of the two: a
-    quarter of a training step's time on a CPU went into the norms."""
+    """A convolution, its SteadyNorm and perhaps more. The first two are computed as one convolution, with the gradients
+    of both: the norms took a quarter of a training step on a CPU."""
 
     def forward(self, maps: Tensor) -> Tensor:
         convolution, norm, *others = self
@@ -102,7 +101,7 @@ def _norm(channels: int) -> nn.Module:
 
 
 def _unit(in_channels: int, out_channels: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Module:
-    """Convolution, BatchNorm and ReLU6, in place: new memory for its output would take longer than to compute it."""
+    """Convolution, BatchNorm and ReLU6. ReLU6 works in place: to allocate memory takes longer than to compute it."""
     convolution = SameConv(in_channels, out_channels, kernel, stride, groups=groups, bias=False)
     return Unit(convolution, _norm(out_channels), nn.ReLU6(inplace=True))
 

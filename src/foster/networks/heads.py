@@ -22,7 +22,7 @@ def precise_linear(features: Tensor, weight: Tensor, bias: Tensor | None = None)
 
 
 class PreciseLinear(nn.Module):
-    """`precise_linear` as a part without parameters, so that another may take its place."""
+    """`precise_linear` as a module without parameters, so that it can be replaced by a kernel."""
 
     def forward(self, features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return precise_linear(features, weight, bias)
@@ -101,7 +101,7 @@ SMALLEST_FEATURE = 1e-8
 
 
 class RootHead(Head):
-    """A linear head on the roots of features; it follows from sums over photos and is never trained."""
+    """A linear head on the square roots of features. It is computed from sums over photos and never trained."""
 
     def forward(self, features: Tensor) -> Tensor:
         return super().forward(unit_roots(features))
@@ -179,8 +179,7 @@ class CosineHead(nn.Module):
     def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "CosineHead":
         """A new head with a class for each group of this one's, in tasks of these sizes.
 
-        A class alone keeps its proxies. Several share the places of one class by turns, or are its mean where it has
-        only one.
+        A class alone keeps its proxies. Of several classes, proxies are taken in turn, or the mean where each has one.
         """
         num_old = sum(task_sizes[:-1])
         head = CosineHead(self.in_features, len(groups), self.num_proxies, num_old).to(self.new_proxies)

@@ -13,10 +13,8 @@ from foster.networks.heads import CosineHead, Head
 
 
 class Backbone(nn.Module):
-    """Images to features. A subclass sets `feature_size`, the channels of the last stage, and writes `stages`.
-
-    Any image size will do: the last stage is averaged over all its positions.
-    """
+    """Images of any size to features. A subclass sets `feature_size`, the channels of the last stage, and writes
+    `stages`; the last stage is averaged over all positions."""
 
     feature_size: int
 
@@ -25,7 +23,7 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def compiled_parts(self) -> list[nn.Module]:
-        """The modules that an engine compiles, each for itself: equal ones share their code. None: `stages` whole."""
+        """The modules that are compiled, one by one; equal ones share their code. Without any, `stages` is compiled."""
         return []
 
     def pool(self, maps: Tensor) -> Tensor:
@@ -38,7 +36,7 @@ class Backbone(nn.Module):
 
 
 def stage_outputs(stages: Iterable[nn.Module], maps: Tensor) -> list[Tensor]:
-    """What every stage makes of the maps of the one before it."""
+    """The outputs of all stages, each computed from that of the stage before it."""
     outputs = []
     for stage in stages:
         maps = stage(maps)
@@ -56,8 +54,8 @@ class Output(NamedTuple):
 class Network(nn.Module):
     """Backbones side by side (`branches`, usually one), and a head on their concatenated features.
 
-    A network never changes its size: the `with_` verbs return a new one that shares nothing with this one but branches
-    that are frozen in both. What is frozen in the new one depends on the verb alone, not on what was frozen here.
+    A network never changes its size: the methods `with_...` return a new one. The two share only branches that are
+    frozen in both. What is frozen in the new one depends on the method alone, not on what was frozen here.
     """
 
     def __init__(self, branches: Iterable[Backbone], head: Head | CosineHead | ClosedFormHead) -> None:
@@ -83,7 +81,7 @@ class Network(nn.Module):
 
     @property
     def statistics_bytes(self) -> int:
-        """What the head keeps beside its weights, to be computed anew with more images; 0 for a trained head."""
+        """The bytes of statistics from which a closed-form head is computed; 0 for a trained head."""
         return self.head.statistics.num_bytes if isinstance(self.head, ClosedFormHead) else 0
 
     def features(self, images: Tensor) -> Tensor:

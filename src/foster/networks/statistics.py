@@ -17,10 +17,10 @@ from torch.nn import functional
 from foster.seeding import Address, generator
 
 ROWS_AT_ONCE = 4096
-"""So many rows of features are summed at a time, which bounds the memory that is needed beside the sums."""
+"""Rows of features that are summed at a time: a bound on the memory that is needed beside the sums."""
 
 BIAS_DEVIATION = 0.3
-"""Of the biases of random features; the products beside them have the deviation 1 for standardised features."""
+"""Standard deviation of the biases of random features; that of the products is 1 for standardised features."""
 
 LEAST_SPREAD = 1e-9
 """A smaller variance within classes, as a share of the mean square, is rounding: one image a class, or copies."""
@@ -33,7 +33,7 @@ LEAST_BETWEEN = 1e-3
 class Statistics:
     """Sums over images: `counts` int64 `[C]`, `sums` float64 `[C, d]` and `second_moment` float64 `[d, d]`.
 
-    They are never changed in place: every verb returns new ones.
+    They are never changed in place: every method returns new ones.
     """
 
     counts: Tensor
@@ -117,7 +117,7 @@ class Statistics:
         return Statistics(counts, sums, second_moment)
 
     def __add__(self, other: "Statistics") -> "Statistics":
-        """Those of the images of both, whose class ids mean the same classes."""
+        """The statistics of the images of both; their class ids mean the same classes."""
         if (self.num_classes, self.num_features) != (other.num_classes, other.num_features):
             sizes = [f"{each.num_classes} classes of {each.num_features} features" for each in (self, other)]
             raise ValueError(f"statistics of {sizes[0]} and of {sizes[1]} cannot be added")
@@ -197,7 +197,7 @@ def discriminants_of_few(statistics: Statistics, shrinkage: float) -> tuple[Tens
 
 
 class _PriorOfMeans(NamedTuple):
-    """What is known of a class's mean before any of its images: its distribution, and the variance of one image."""
+    """The prior distribution of a class mean, and the variance of one image."""
 
     centre: Tensor
     """`[d]`"""
@@ -213,8 +213,8 @@ class _PriorOfMeans(NamedTuple):
 
 
 def _prior_of_means(statistics: Statistics, shrinkage: float) -> _PriorOfMeans | None:
-    """By all classes; None where there is nothing to be learned from: one class, or one image of each. Computed once
-    for each shrinkage."""
+    """The prior, estimated from all classes; None with a single class, or with one image of each. Computed once for
+    each shrinkage."""
     if shrinkage not in statistics._priors:
         statistics._priors[shrinkage] = _measured_prior(statistics, shrinkage)
     return statistics._priors[shrinkage]
@@ -240,9 +240,10 @@ def _measured_prior(statistics: Statistics, shrinkage: float) -> _PriorOfMeans |
 def left_out_scores(
     statistics: Statistics, shrinkage: float, features: Tensor, labels: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What `discriminants_of_few` of all images but one say of that one: scores `[N, C]`, float64, of images with
-    `features` `[N, d]` and class ids `labels` `[N]` that are among those of the `statistics`, and of which of them they
-    do, `[N]`: a class needs another image.
+    """Leave-one-out scores `[N, C]`, float64: for each image, those of `discriminants_of_few` of all other images.
+
+    The images have `features` `[N, d]` and class ids `labels` `[N]`, and are among those of the `statistics`. The
+    second result `[N]` says which scores are valid: the class must have another image.
 
     Without an image at a distance r from the mean of its class of n, that mean is less by r / (n - 1), and A is less by
     g r r^T with g = (1 - shrinkage) n / ((n - 1) N), so that A^-1 is more by h (A^-1 r)(A^-1 r)^T with
@@ -270,16 +271,16 @@ def left_out_scores(
     squares = (weight * means).sum(1) + gain[:, None] * turned_means.square()
     scores = products - (squares - excess) / 2
 
-    # The image's own class has one image less: its mean is `own` plus `step` times r.
-    own_means, own_excess = prior.expected(statistics.means, (statistics.counts - 1).clamp(min=1))
-    own_weight = torch.cholesky_solve(own_means.T, factor).T
-    kept = (own_excess / prior.between * (statistics.counts - 1).clamp(min=1))[labels]
+    # The class of the image has one image less: its mean is `reduced` plus `step` times r.
+    reduced_means, reduced_excess = prior.expected(statistics.means, (statistics.counts - 1).clamp(min=1))
+    reduced_weight = torch.cholesky_solve(reduced_means.T, factor).T
+    kept = (reduced_excess / prior.between * (statistics.counts - 1).clamp(min=1))[labels]
     step = -kept / others
-    turned_own = (turned * own_means[labels]).sum(1) + step * length
-    product = (features * own_weight[labels]).sum(1) + step * along + gain * along * turned_own
-    square = (own_weight * own_means).sum(1)[labels] + 2 * step * (turned * own_means[labels]).sum(1)
-    square = square + step.square() * length + gain * turned_own.square()
-    scores[torch.arange(len(labels), device=labels.device), labels] = product - (square - own_excess[labels]) / 2
+    turned_reduced = (turned * reduced_means[labels]).sum(1) + step * length
+    product = (features * reduced_weight[labels]).sum(1) + step * along + gain * along * turned_reduced
+    square = (reduced_weight * reduced_means).sum(1)[labels] + 2 * step * (turned * reduced_means[labels]).sum(1)
+    square = square + step.square() * length + gain * turned_reduced.square()
+    scores[torch.arange(len(labels), device=labels.device), labels] = product - (square - reduced_excess[labels]) / 2
     return scores, is_judged
 
 

@@ -1,7 +1,5 @@
-"""Independent computations side by side, where the device can overlap them: while a CUDA graph is recorded.
-
-Elsewhere one follows the other: outside a graph the launches, not the kernels, set the pace.
-"""
+"""Independent computations side by side, in a recorded CUDA graph. Elsewhere one follows the other: outside a graph,
+launches take longer than kernels, and there is nothing to overlap."""
 
 import functools
 from collections.abc import Callable
@@ -16,7 +14,7 @@ Trained = TypeVar("Trained")
 
 @functools.cache
 def _side_streams(device: int) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
-    """Made once for each device: libraries keep a workspace for every stream they meet."""
+    """Made once for each device: libraries keep a workspace for every stream."""
     return torch.cuda.Stream(device), torch.cuda.Stream(device)
 
 
@@ -50,5 +48,5 @@ def beside(frozen: Callable[[], Frozen], trained: Callable[[], Trained]) -> tupl
 def both(
     frozen: Callable[[Tensor], Frozen], trained: Callable[[Tensor], Trained], images: Tensor
 ) -> tuple[Frozen, Trained]:
-    """What both make of the images, as `beside`: a teacher and its student, an old branch and the new one."""
+    """The outputs of both for the same images, as `beside`: of a teacher and a student, or an old and a new branch."""
     return beside(lambda: frozen(images), lambda: trained(images))

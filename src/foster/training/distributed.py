@@ -61,7 +61,7 @@ def in_shares(
     """The results of `work` for all images, in order; each process computes its share, and all get everything."""
     team, images = process_group(), as_stack(images)
     shares = shares_of(images, team)
-    counts = [len(own) for own in shares]
+    counts = [len(share) for share in shares]
     if counts[team.rank] == len(images):
         return work(images)
     columns = [gathered(column, counts) for column in work(images[shares[team.rank]])]

@@ -31,7 +31,7 @@ _ADVICE = {
 @contextmanager
 def explained_memory_errors(device: torch.device, batch_size: int | None = None, resume: str = "") -> Iterator[None]:
     """Turns out-of-memory errors into a DeviceError. Without a `batch_size` there is none to lower; `resume` is the
-    command that continues a run, which has to keep its own."""
+    command that continues a run, whose batch size cannot change."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

@@ -176,9 +176,9 @@ def plan(decisions: Decisions, height: int, width: int) -> Work:
     def change(images: Tensor, *tensors: Tensor) -> Tensor:
         images = images.clone(memory_format=torch.contiguous_format)
         for family_pass, positions, parameters in zip(passes, tensors[::2], tensors[1::2], strict=True):
-            own = images.index_select(0, positions)
-            family_pass.change(own, family_pass.counts, parameters)
-            images.index_copy_(0, positions, own)
+            members = images.index_select(0, positions)
+            family_pass.change(members, family_pass.counts, parameters)
+            images.index_copy_(0, positions, members)
         return images
 
     return Work(arrays, change)
@@ -190,10 +190,10 @@ def _passes(operations: NDArray[np.int64], magnitudes: NDArray[np.float64], heig
     for family in FAMILIES:
         members = [np.flatnonzero(operations == next(numbers)) for _ in family.operations]
         rows = [
-            operation.prepare(magnitudes[own], height, width)
-            for operation, own in zip(family.operations, members, strict=True)
-            if len(own)
+            operation.prepare(magnitudes[where], height, width)
+            for operation, where in zip(family.operations, members, strict=True)
+            if len(where)
         ]
         if rows:
-            counts = [len(own) for own in members]
+            counts = [len(where) for where in members]
             yield _Pass(family.change, np.concatenate(members), counts, np.concatenate(rows))

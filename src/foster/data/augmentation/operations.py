@@ -75,12 +75,12 @@ def by_kernel(operations: NDArray[Any], magnitudes: NDArray[np.float64], height:
     numbers = np.zeros(len(operations))
     choices[:, 0] = operations
     for position in np.unique(operations[operations >= 0]).tolist():
-        own = np.flatnonzero(operations == position)
-        parameters = _ALL[position].prepare(magnitudes[own], height, width)
+        where = np.flatnonzero(operations == position)
+        parameters = _ALL[position].prepare(magnitudes[where], height, width)
         if parameters.ndim == 1:
-            numbers[own] = parameters
+            numbers[where] = parameters
         else:
-            choices[own, 1 : 1 + parameters.shape[1]] = parameters
+            choices[where, 1 : 1 + parameters.shape[1]] = parameters
     is_measuring = bool(np.isin(operations, MEASURING).any())
     return Work([choices, numbers], partial(operate, is_measuring=is_measuring))
 
