@@ -248,15 +248,6 @@ def test_too_large_a_loss_is_shown_and_refused(command: Command, bundle: Path, m
     assert read_manifest(Path("v2")).classes == ("both", "two")
 
 
-def test_what_cannot_be_shown_is_said_once(command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
-        patch.setattr("sys.stdout", full)
-        patch.setattr("foster.cli.bundles.show", lambda text: None)
-        done = command("forget", bundle, "zero", "--bundle", "v2", "--device", "cpu", "--max-drop", 100, "--promote")
-    assert done.err.count("cannot write to standard output (No space left on device)") == 1
-    assert Path("current").readlink() == Path("v2")
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -1,32 +1,23 @@
-"""Standard output and standard error may be closed, full or left by their reader: no traceback, nothing is lost."""
+"""How commands end: standard output that is full or left by its reader, signals, and names that are printed."""
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from forked import forking
-from quick_export import made_at_once
-from tiny_runs import OVERRIDES
 
 import foster
 from foster import cli
 from foster.bundle.manifest import read_manifest
 from foster.cli import main, one_line
-from foster.experiment.folder import RunFolder
 from foster.system.files import writing
 from foster.system.locking import locked
 from foster.system.signals import Stopped
-
-FULL = Path("/dev/full")
-needs_full_device = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
 
 
 def shell(command: str, folder: Path) -> "subprocess.CompletedProcess[str]":
@@ -38,7 +29,7 @@ def shell(command: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@needs_full_device
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_output_onto_a_full_disk_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     done = shell("foster list presets digits > /dev/full", tmp_path)
     assert done.returncode == 2
@@ -51,61 +42,6 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     done = shell("(sleep 0.3; foster --help) | exec true; exit ${PIPESTATUS[0]}", tmp_path)
     assert done.stderr == ""
     assert done.returncode == 141
-
-
-@contextmanager
-def full_output() -> Iterator[None]:
-    """Standard output of this process on a full disk."""
-    before = sys.stdout
-    sys.stdout = FULL.open("w", encoding="utf-8")
-    try:
-        yield
-    finally:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-        sys.stdout.close()
-        sys.stdout = before
-
-
-@pytest.fixture
-def onto_full_disk(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, list[str]]]:
-    """`foster`, in this process: its exit code and the lines that it complains."""
-
-    def run(*given: str) -> tuple[int, list[str]]:
-        monkeypatch.setattr("sys.argv", ["foster", *given])
-        with full_output(), pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), capsys.readouterr().err.splitlines()
-
-    return run
-
-
-@needs_full_device
-def test_a_run_that_is_finished_has_not_failed_because_its_table_cannot_be_printed(
-    tmp_path: Path, onto_full_disk: Callable[..., tuple[int, list[str]]]
-) -> None:
-    path = tmp_path / "run"
-    said = f"foster: cannot write to standard output (No space left on device); all is done and saved in '{path}'"
-    given = ["run", "digits", *OVERRIDES, "method=finetune", "--out", str(path), "--quiet"]
-    assert onto_full_disk(*given) == (0, [said])
-    assert RunFolder(path).is_finished
-    finished = f"foster: '{path}' is finished; nothing is left to do"
-    assert onto_full_disk("resume", str(path)) == (0, [finished, said])
-
-
-@needs_full_device
-def test_a_learn_whose_report_cannot_be_printed_has_written_and_promoted_its_bundle(
-    small_bundle: Path, tmp_path: Path, onto_full_disk: Callable[..., tuple[int, list[str]]]
-) -> None:
-    photos, bundle = str(small_bundle / "exemplars"), tmp_path / "v1"
-    settings = ["backbone=resnet8", "epochs_scale=0.006", "device=cpu", "validation_share=0"]
-    code, lines = onto_full_disk("learn", photos, "--bundle", str(bundle), "--promote", "--quiet", *settings)
-    assert (code, len(lines)) == (0, 1)
-    assert f"'{bundle}'" in lines[0]
-    assert (tmp_path / "current").resolve() == bundle
 
 
 @pytest.mark.parametrize(
@@ -126,49 +62,12 @@ def test_every_end_has_its_code_and_its_word(
     assert capsys.readouterr() == ("", said)
 
 
-@pytest.fixture
-def photos(small_bundle: Path, tmp_path: Path) -> Path:
-    """Two classes, one of which Latin-1 cannot write."""
-    for number, name in enumerate(("\u732b", "owl")):
-        shutil.copytree(small_bundle / "exemplars" / f"000{number}", tmp_path / "photos" / name)
-    return tmp_path / "photos"
-
-
-LEARNING = ["backbone=resnet8", "epochs_scale=0.006", "device=cpu", "validation_share=0", "--quiet"]
-
-
-@needs_full_device
-def test_what_is_promoted_rolled_back_exported_or_removed_has_not_failed_because_nothing_can_be_printed(
-    bundle: Path,
-    small_bundle: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    onto_full_disk: Callable[..., tuple[int, list[str]]],
-) -> None:
-    monkeypatch.setattr("foster.learner.export.as_onnx", made_at_once())
-    other = shutil.copytree(small_bundle, tmp_path / "v2")
-    removed = read_manifest(bundle).exemplars[0].id
-    for given in (
-        ("promote", str(bundle)),
-        ("promote", str(other)),
-        ("rollback", str(tmp_path)),
-        ("forget", str(bundle), "--image", removed, "--bundle", str(tmp_path / "v3")),
-        ("info", str(bundle), "--sheet", str(tmp_path / "sheet.png")),
-        ("export", str(other), str(tmp_path / "network.onnx")),
-    ):
-        code, lines = onto_full_disk(*given)
-        lines = [line for line in lines if not line.startswith("exporting and checking")]
-        assert (code, len(lines)) == (0, 1), lines
-        assert "saved in" in lines[0]
-    assert (tmp_path / "current").resolve() == bundle
-    assert removed not in {entry.id for entry in read_manifest(tmp_path / "v3").exemplars}
-
-
 def test_a_bundle_that_could_not_be_promoted_is_said_to_be_saved(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["foster", "learn", str(photos), "--bundle", str(tmp_path / "v1"), "--promote", *LEARNING]
-    monkeypatch.setattr("sys.argv", arguments)
+    given = ["learn", str(small_bundle / "exemplars"), "--bundle", str(tmp_path / "v1"), "--promote", "--quiet"]
+    settings = ["backbone=resnet8", "epochs_scale=0.006", "device=cpu", "validation_share=0"]
+    monkeypatch.setattr("sys.argv", ["foster", *given, *settings])
     with locked(tmp_path, ".current.lock"), pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2

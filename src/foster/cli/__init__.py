@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from foster.cli import bundles, demo, experiments, photos, serving
 from foster.errors import FosterError, words_of
 from foster.system.files import user_path
-from foster.system.output import complain, drop_unwritable_output, escape_what_cannot_be_encoded
+from foster.system.output import complain, drop_unwritable_output
 from foster.system.processes import speaks
 from foster.system.signals import Stopped, ending_on_signals
 
@@ -157,6 +157,5 @@ for _panel, _commands in PANELS.items():
 
 def main() -> None:
     """Run the command, and exit with its code."""
-    escape_what_cannot_be_encoded()
     with ending_on_signals(), one_line():
         app()

@@ -63,7 +63,7 @@ def _draw_sheet(bundle: Path, sheet: Path) -> None:
     check_writable(sheet)
     whole = read_bundle(bundle)
     draw_sheet(whole, sheet)
-    output.report(f"{sheet}: {counted(len(whole.manifest.exemplars), 'image')} with their ids", path=sheet)
+    output.show(f"{sheet}: {counted(len(whole.manifest.exemplars), 'image')} with their ids")
 
 
 def rename(
@@ -184,10 +184,10 @@ def conclude(bundle: Path, is_promoting: bool, *before: str) -> None:
         try:
             lines.append(promotion_text(promote_bundle(bundle)))
         except FosterError as error:
-            output.report(*lines, path=bundle)
+            output.show(*lines)
             raise FolderError(f"'{bundle}' is saved, but not promoted: {error}; then: foster promote {name}") from None
     lines.append(f"next: foster predict {name} IMAGES, or foster learn MORE --from {name} --bundle NEXT")
-    output.report(*lines, path=bundle)
+    output.show(*lines)
 
 
 def promote_bundle(bundle: Path) -> "Promotion":
@@ -206,7 +206,7 @@ def promote(bundle: Bundle, plugins: Plugins = None) -> None:
     from foster.cli.texts import promotion_text
 
     moved = promote_bundle(bundle)
-    output.report(promotion_text(moved), path=moved.link)
+    output.show(promotion_text(moved))
 
 
 def rollback(
@@ -222,7 +222,7 @@ def rollback(
     from foster.cli.texts import promotion_text
 
     moved = move(path)
-    output.report(promotion_text(moved), path=moved.link)
+    output.show(promotion_text(moved))
 
 
 def export(
@@ -249,4 +249,4 @@ def export(
         f"probabilities differ from PyTorch by {report.largest_difference:.1g} at most"
     )
     snippet = f"\nwithout foster, in Python:\n\n{report.snippet.rstrip()}"
-    output.report(what, f"{report.facts_file}: labels and preprocessing", snippet, path=report.file)
+    output.show(what, f"{report.facts_file}: labels and preprocessing", snippet)

@@ -9,7 +9,7 @@ import typer
 
 from foster.cli.experiments import launch
 from foster.cli.options import Quiet
-from foster.system.output import report
+from foster.system.output import show
 
 if TYPE_CHECKING:
     from foster.reports.results import RunResult
@@ -46,7 +46,7 @@ def demo(
     save_figure(accuracy_figure(results, "Handwritten digits, two new classes a task"), figure)
     num_exemplars = load_settings("digits", overrides or ()).memory_total
     summary = Text(_summary(results, num_exemplars))
-    report(accuracy_table(results, has_variants=False), summary, f"figure: {figure}\nruns:   {folder}", path=folder)
+    show(accuracy_table(results, has_variants=False), summary, f"figure: {figure}\nruns:   {folder}")
 
 
 def _summary(results: "Sequence[RunResult]", num_exemplars: int | None) -> str:

@@ -155,7 +155,7 @@ def _show_results(path: Path, is_shown: bool = True) -> None:
     from foster.system.processes import speaks
 
     if is_shown and speaks():
-        output.report(accuracy_table(find_results([path])), f"results: {path / 'results.json'}", path=path)
+        output.show(accuracy_table(find_results([path])), f"results: {path / 'results.json'}")
 
 
 def _watched(

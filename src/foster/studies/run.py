@@ -14,7 +14,7 @@ from foster.studies.study import Study, distinct_runs
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun
 from foster.sweep.run import execute
-from foster.system.output import report
+from foster.system.output import show
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def run_studies(
                 outcome = Outcome(each.study, {name: [done[key] for key in group] for name, group in groups.items()})
                 outcome.write(each.page)
                 files = f"page: {each.page / 'study.md'}, figure: {each.page / 'study.png'}"
-                report(outcome.table(), files, path=each.page)
+                show(outcome.table(), files)
 
     write_finished()
     if open_studies:

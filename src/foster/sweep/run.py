@@ -33,7 +33,7 @@ from foster.sweep.job import (
 from foster.sweep.table import Display, RunStatus, counts
 from foster.system.counts import counted
 from foster.system.locking import locked, writer_of
-from foster.system.output import report
+from foster.system.output import show
 from foster.system.signals import Stopped, heard_signals, stop_on_signals
 
 SECONDS_BETWEEN_LOOKS = 0.25
@@ -84,7 +84,7 @@ def sweep(
         statuses = _Executor(runs, out, slots, heard, elsewhere or spawn_here, after_run).execute()
     finished = [run.folder / RESULTS for run in statuses if run.state is State.FINISHED]
     tables = [summary_table(find_results(finished))] if finished and has_table else []
-    report(*tables, f"{counts(statuses)}; results: {out}", path=out)
+    show(*tables, f"{counts(statuses)}; results: {out}")
     if heard and any(run.state in (State.STOPPED, State.KILLED, State.WAITING) for run in statuses):
         raise _stopped(heard[0], statuses)
     failed = [run for run in statuses if run.state is State.FAILED]

@@ -5,25 +5,23 @@ import json
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
-
-from foster.errors import words_of
 
 UNBOUNDED = 1000
 """Characters a line where no terminal sets a limit: in a file or a pipe, a row of a table is one line."""
 
 
-def show(renderable: object) -> None:
+def show(*renderables: object) -> None:
     """Print text as it is, and anything else with rich."""
-    if isinstance(renderable, str):
-        echo(renderable)
-        return
-    from rich.console import Console
+    for renderable in renderables:
+        if isinstance(renderable, str):
+            echo(renderable)
+            continue
+        from rich.console import Console
 
-    console = Console()
-    if not console.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
-        console.width = UNBOUNDED
-    console.print(renderable)
+        console = Console()
+        if not console.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+            console.width = UNBOUNDED
+        console.print(renderable)
 
 
 def plain_text(renderable: object) -> str:
@@ -33,16 +31,6 @@ def plain_text(renderable: object) -> str:
     file = io.StringIO()
     Console(file=file, width=UNBOUNDED**2, no_color=True, force_terminal=False, force_jupyter=False).print(renderable)
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
-
-
-def report(*renderables: object, path: Path) -> None:
-    """Show the result of work that is saved in `path`: where that cannot be printed, the work has not failed."""
-    try:
-        for renderable in renderables:
-            show(renderable)
-    except OSError as error:
-        drop_unwritable_output()
-        complain(f"cannot write to standard output ({words_of(error)}); all is done and saved in '{path}'")
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
@@ -70,13 +58,6 @@ def escaped(text: str) -> str:
 def printable(text: str) -> str:
     """Text from files without characters that would move a terminal's cursor or change its colours."""
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
-
-
-def escape_what_cannot_be_encoded() -> None:
-    """From now on, characters that the locale cannot encode are printed as escapes; the command goes on."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def drop_unwritable_output() -> None:
