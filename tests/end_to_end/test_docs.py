@@ -53,7 +53,7 @@ def test_your_own_method_is_thirty_lines_and_works_as_the_page_shows_it(
         assert done.exit_code == 0, (line, done.output)
         print(done.output)
     out = capsys.readouterr().out
-    assert "<Plan digits-b0-inc2, balanced" in out
+    assert "digits-b0-inc2: method balanced" in out
     assert "<Result digits-b0-inc2, balanced, seed 1993: 5 tasks" in out
     assert "20 tune" not in out
     assert "2 tune" in out
@@ -90,7 +90,7 @@ def test_the_notebook_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.Monk
         shown.append(shell.display_formatter.format(done.result)[0])
     assert any("image/png" in data for data in shown), "a figure is shown"
     texts = "\n".join(data["text/plain"] for data in shown)
-    assert "<Plan digits-b0-inc5, foster" in texts
+    assert "digits-b0-inc5: method foster" in texts
     for method in ("finetune", "replay", "foster", "balanced"):
         assert re.search(rf"^{method} .*\d\d\.\d", texts, re.MULTILINE), f"{method} stands in the table"
     assert not list(tmp_path.iterdir()), "nothing is written"

@@ -163,13 +163,12 @@ def test_memory_is_that_of_two_copies_of_the_images_the_weights_and_the_maps_of_
 
 def test_a_plan_is_told_in_lines_and_as_plain_data() -> None:
     plan = make_plan(tiny())
-    assert f"{plan.total_steps:,} steps\n" in repr(plan)
-    assert repr(plan).endswith(f"{plan.tasks[-1].params:,} parameters>")
+    assert f"{plan.total_steps:,} steps" in repr(plan)
     data = plan.to_dict()
     assert (data["time"], data["photos"], data["total_steps"]) == (None, "", plan.total_steps)
     assert data["tasks"][0]["phases"] == [{"name": "learn", "epochs": 1, "steps": 2}]
     timed = replace(plan, time=TimeEstimate(1250.0, 4.0, "a test"))
-    assert ", about 1,250 s\n" in repr(timed)
+    assert "20 min 50 s" in repr(timed)
     assert timed.to_dict()["time"] == {"seconds": 1250.0, "steps_a_second": 4.0, "source": "a test"}
 
 

@@ -6,14 +6,13 @@ from dataclasses import replace
 from rich.console import Console
 
 from foster.experiment.plan import Plan, TimeEstimate, make_plan
-from foster.reports.plans import plan_table
 from foster.settings.experiment import load_settings
 from foster.system.counts import size_text
 
 
 def shown(plan: Plan) -> str:
     file = io.StringIO()
-    Console(file=file, width=200).print(plan_table(plan))
+    Console(file=file, width=200).print(plan.table())
     return file.getvalue()
 
 
@@ -26,8 +25,8 @@ def test_a_plan_has_a_row_a_task_and_its_totals():
     assert "boost" in text
     assert f"{plan.total_epochs:,} epochs, {plan.total_steps:,} steps; at the end 200 exemplars, 37.5 KiB" in text
     assert "estimated time: not known" in text
-    assert "images: so many on average" in text, "there are 178 to 183 images of a digit"
-    assert "on average" not in shown(make_plan(load_settings("cifar100-b0-inc20")))
+    assert "images: the mean" in text, "there are 178 to 183 images of a digit"
+    assert "images: the mean" not in shown(make_plan(load_settings("cifar100-b0-inc20")))
     assert "photos:" not in text
 
 

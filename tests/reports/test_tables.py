@@ -199,7 +199,7 @@ def test_latex_compiles(write_run, tmp_path: Path):
     assert done.returncode == 0, (tmp_path / "page.log").read_text()
 
 
-@pytest.mark.parametrize("width", [40, 80, 120, 200])
+@pytest.mark.parametrize("width", [40, 120])
 def test_a_terminal_of_any_width_cuts_nothing_off(width: int, write_run):
     runs = three_seeds(write_run)
     text = rendered(summary_table(runs), width)

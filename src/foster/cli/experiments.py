@@ -202,14 +202,13 @@ def plan(
     """
     settings = chosen_settings(source, all_changes(overrides, recipes), data, plugins, trusts_plugins)
     from foster.experiment.plan import make_plan, measured_plan
-    from foster.reports.plans import plan_table
 
     planned = measured_plan(settings) if is_measuring else make_plan(settings)
     remarks = settings.remarks(len(planned.tasks))
     if is_json:
         output.show(json.dumps(planned.to_dict() | {"remarks": remarks}, indent=2))
         return
-    output.show(plan_table(planned))
+    output.show(planned.table())
     for remark in remarks:
         typer.echo(f"note: {remark}")
 
@@ -250,13 +249,7 @@ def sweep(
     killed.
 
     A small network leaves most of a large GPU idle, so several runs at a time (--jobs-per-gpu 3) train more in the same
-    time. Left alone, processes take turns on the GPU; under NVIDIA MPS, kernels of several processes run at the same
-    instant. docs/speed.md has numbers. Start MPS before the sweep, end it after:
-
-    \b
-    nvidia-cuda-mps-control -d
-    foster sweep cifar100-b0-inc10 seed=1993,1,2 --jobs-per-gpu 3
-    echo quit | nvidia-cuda-mps-control
+    time, most of all under NVIDIA MPS (docs/speed.md).
 
     Example: foster sweep digits method=foster,replay seed=1993,1,2 --jobs 2
     """

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -35,10 +35,15 @@ from foster.networks.freezing import evaluating
 from foster.networks.network import Output
 from foster.settings.datasets import DatasetFacts
 from foster.settings.experiment import Settings
+from foster.system.counts import duration, size_text
+from foster.system.output import plain_text
 from foster.training.engine import Engine
 from foster.training.optim import BYTES_WITHOUT_STATE, bytes_of_parameter
 from foster.training.phase import Phase
 from foster.training.task import seconds_an_epoch
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 BATCHES_OF_PHOTOS = 24
 """How many batches of images, in bytes, are under way at a time: cut, in each stage of being changed, and ahead."""
@@ -49,6 +54,13 @@ TYPICAL_FILE_BYTES = 110_000
 COPIES_OF_STATISTICS = 4
 """Of a head that is computed: before and after a task, and what solving for the head takes."""
 
+
+PLACES_OF_PHOTOS = {
+    "device": "stay on the device",
+    "host": "stay in the host's memory and travel batch by batch",
+    "disk": "stay on disk (engine.photo_cache) and travel batch by batch",
+    "nowhere": "fit nowhere: set engine.photo_cache=FOLDER, or choose a smaller photos.short_side",
+}
 
 STEPS_AN_EPOCH = {"cpu": 1, "cuda": 50}
 """Of the short epochs that are timed."""
@@ -102,15 +114,53 @@ class Plan:
     time: TimeEstimate | None = None
 
     def __repr__(self) -> str:
-        rows = [
-            f"  task {task.index + 1}: {task.num_total} classes, {task.new_images:,} images and {task.exemplars:,} "
-            f"exemplars, {' + '.join(f'{epochs} {name}' for name, epochs, _ in task.phases) or 0} epochs, "
-            f"{task.num_steps:,} steps, {task.params:,} parameters"
-            for task in self.tasks
-        ]
-        time = f", about {self.time.seconds:,.0f} s" if self.time else ""
-        total = f"{self.total_epochs:,} epochs, {self.total_steps:,} steps{time}"
-        return "\n".join([f"<Plan {self.settings.scenario}, {self.settings.method}: {total}", *rows]) + ">"
+        return plain_text(self.table()).rstrip()
+
+    def table(self) -> "Group":
+        """For a terminal: settings in a line, a row for each task, and the totals."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        settings = self.settings
+        table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+        for name in ("task", "new", "classes", "images", "exemplars", "epochs", "steps", "parameters"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for task in self.tasks:
+            is_taken_over = task.index == 0 and settings.first_task_from
+            epochs = " + ".join(f"{epochs} {name}" for name, epochs, _ in task.phases)
+            table.add_row(
+                str(task.index + 1),
+                f"+{task.num_new}",
+                str(task.num_total),
+                f"{task.new_images:,}",
+                f"{task.exemplars:,}",
+                epochs or ("taken over" if is_taken_over else "none"),
+                f"{task.num_steps:,}",
+                f"{task.params:,}",
+            )
+        first = (
+            f"{settings.scenario}: method {settings.method}, backbone {settings.backbone}, "
+            f"batch {settings.batch_size}, augmentation {settings.augmentation_name}, seed {settings.seed}"
+        )
+        return Group(Text(first, style="bold"), "", table, "", *map(Text, self._totals()))
+
+    def _totals(self) -> Iterator[str]:
+        yield (
+            f"in all: {self.total_epochs:,} epochs, {self.total_steps:,} steps; "
+            f"at the end {self.memory_images:,} exemplars, {size_text(self.memory_bytes)} kept between tasks"
+        )
+        yield f"estimated memory while training: {size_text(self.training_bytes)}, and what torch itself needs"
+        if self.facts.num_train % self.facts.num_classes:
+            yield "images: the mean; the classes differ in size, and a task may have a few more or fewer"
+        if self.photos:
+            size = f"{size_text(self.photo_bytes)} of decoded photos"
+            yield f"photos: the largest task and the test have about {size}, which {PLACES_OF_PHOTOS[self.photos]}"
+        if self.time is None:
+            yield "estimated time: not known; --measure times a few steps"
+        else:
+            pace = f"{self.time.steps_a_second:,.1f} steps a second"
+            yield f"estimated time: {duration(self.time.seconds)}, at {pace} ({self.time.source})"
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data, for scripts."""

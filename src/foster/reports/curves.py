@@ -4,7 +4,6 @@ import itertools
 import math
 import statistics
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,12 +37,8 @@ LINE_STYLES = ("-", "-.", ":")
 
 MARKERS = "osD^XPp><vh"
 
-MOST_IN_A_PANEL, MOST_DRAWN = 12, 15
-"""With more groups than the first number, each augmentation has a panel of its own; with more than the second, only the
-best are drawn."""
-
-MOST_WITH_VARIANTS = 6
-"""With more recipes of one method than this, the curves of their other variants are left out."""
+MOST_DRAWN = 15
+"""With more groups in a panel, only the best are drawn."""
 
 AXES_WIDTH, AXES_HEIGHT = 5.0, 3.5
 """Inches of a panel; where the labels beside it need more height, it gets more."""
@@ -91,12 +86,12 @@ class Panel:
 
 
 def accuracy_figure(results: Sequence[RunResult], title: str | None = None, *, across_orders: bool = False) -> Figure:
-    """Accuracy on all classes seen against their number: a panel a scenario, a curve a method and class order.
+    """Accuracy on all classes seen against their number: a panel for each scenario, a curve for each method and class
+    order.
 
-    A scenario with too many curves has a panel for each augmentation, all on one scale. Runs that differ in their seed
-    alone become their mean with a band of one sample standard deviation; with `across_orders` also those of different
-    class orders. Other variants of a run are thin dashed curves. The gap between the two best is written where they
-    end.
+    Runs that differ in their seed alone become their mean with a band of one sample standard deviation; with
+    `across_orders` also those of different class orders. Other variants of a run are thin dashed curves. The gap
+    between the two best is written where they end.
     """
     return _figure(panels(results, across_orders=across_orders), title)
 
@@ -136,7 +131,7 @@ def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
     for axes, panel in zip(grid_of_axes(figure, len(shown), num_columns), shown, strict=True):
         alone = title if title and len(shown) == 1 else None
         axes.set_title(wrapped(alone + panel.title.removeprefix(panel.scenario) if alone else panel.title, width))
-        _draw(axes, panel, [curve for other in shown if other.scenario == panel.scenario for curve in other.curves])
+        _draw(axes, panel)
         label_ends(axes, [curve.end for curve in panel.curves], height)
     if title and len(shown) > 1:
         figure.suptitle(wrapped(title, num_columns * width), x=0.01, ha="left")
@@ -144,16 +139,11 @@ def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
 
 
 def panels(results: Sequence[RunResult], *, across_orders: bool = False) -> list[Panel]:
-    """A panel for each scenario, or for each of its augmentations where there are many curves."""
-    drawn = []
-    for scenario, groups in by_scenario(results, across_orders=across_orders).items():
-        names = sorted({group.augmentation for group in groups}, reverse=True)
-        alike = [[group for group in groups if group.augmentation == name] for name in names]
-        drawn += [_panel(scenario, part) for part in (alike if len(groups) > MOST_IN_A_PANEL else [groups])]
-    return drawn
+    """A panel for each scenario."""
+    return [_panel(*each) for each in by_scenario(results, across_orders=across_orders).items()]
 
 
-def _draw(axes: Axes, panel: Panel, of_scenario: Sequence[Curve]) -> None:
+def _draw(axes: Axes, panel: Panel) -> None:
     for curve in reversed(panel.curves):  # the best on top
         look = curve.look
         if any(curve.spread) and curve.is_result:
@@ -174,7 +164,8 @@ def _draw(axes: Axes, panel: Panel, of_scenario: Sequence[Curve]) -> None:
             zorder=3 if curve.is_result else 2.5,
             clip_on=False,
         )
-    axes.set_ylim(*_limits(of_scenario))
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(0.0, low), min(100.0, high))
     counts = sorted({count for curve in panel.curves for count in curve.counts})
     most_ticks = 12 if columns(2) == 2 else 6
     axes.set_xticks(counts if len(counts) <= most_ticks else counts[:: math.ceil(len(counts) / most_ticks)])
@@ -199,15 +190,6 @@ def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
         beside.set(zorder=4, bbox=PAPER, size=points(8))
 
 
-def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
-    """Of an axis for all of them and their spreads, in whole fives, tens or, for a wide one, twenties."""
-    pairs = [pair for curve in curves for pair in zip(curve.mean, curve.spread, strict=True) if math.isfinite(pair[0])]
-    values = [end for mean, spread in pairs for end in (mean - spread, min(100.0, mean + spread))] or [0.0, 100.0]
-    spacing = next(spacing for spacing in (5, 10, 20) if spacing == 20 or max(values) - min(values) < 6 * spacing)
-    bottom = max(0, spacing * math.floor((min(values) - 1) / spacing))
-    return bottom, min(100, spacing * math.ceil((max(values) + 1) / spacing))
-
-
 def _panel(scenario: str, groups: Sequence[Group]) -> Panel:
     drawn = list(groups[:MOST_DRAWN])
     augmentations = {group.augmentation for group in drawn}
@@ -216,11 +198,6 @@ def _panel(scenario: str, groups: Sequence[Group]) -> Panel:
     notes += [] if share_orders(drawn) else ["curves of different class orders cannot be compared"]
     notes += ["band: one standard deviation"] if any(len(group.runs) > 1 for group in drawn) else []
     curves = [curve for each in zip(labels_of(drawn), drawn, looks_of(drawn), strict=True) for curve in _curves(*each)]
-    counts = Counter((group.method, group.augmentation) for group in drawn)
-    has_others = any(not curve.is_result for curve in curves)
-    if sum(count for count in counts.values() if count > 1) > MOST_WITH_VARIANTS and has_others:
-        curves = [curve for curve in curves if curve.is_result]
-        notes.append("results only, without other variants")
     return Panel(title, scenario, curves, ", ".join(notes))
 
 

@@ -18,11 +18,8 @@ from foster.experiment.event_log import RunState
 from foster.settings.methods import METHOD_SETTINGS
 from foster.system.counts import counted, duration, size_text
 
-SECONDS_BETWEEN_LINES = 30.0
-"""A plain line is written at least this often while training or downloading."""
-
-SECONDS_APART = 2.0
-"""And the lines of one phase or download at least this far apart, so that short phases do not flood a log."""
+SECONDS_BETWEEN_LINES = 15.0
+"""Between two plain lines about one phase or download."""
 
 
 @contextmanager
@@ -71,47 +68,33 @@ class LineProgress(_Progress):
         self._stream = stream
         self._clock = clock
         self._last_line = 0.0
-        self._tenths = 0
 
     def _follow(self, event: Event) -> None:
         match event:
             case events.TaskStarted() if not self._state.is_learn:  # which has told what it will do, and has one task
                 self._say(task_started_text(event))
             case events.PhaseStarted():
-                self._tenths = 0
                 length = f"{counted(event.epochs, 'epoch')} of {counted(event.steps, 'step')}"
                 self._say(f"{where_text(event, self._state)}: {length}")
             case events.EpochEnded():
                 # The line that ends the phase says the rest.
-                if event.epoch + 1 < event.epochs and self._is_due(event.epoch + 1, event.epochs):
+                if event.epoch + 1 < event.epochs and self._is_due():
                     done = f"{event.epoch + 1}/{event.epochs}, {losses_text(event, self._state)}"
                     left = duration(event.seconds_left)
                     self._say(f"{where_text(event, self._state)}: epoch {done}, {left} left")
             case events.PhaseEnded():
                 self._say(f"{where_text(event, self._state)}: done in {duration(event.seconds)}")
             case events.Downloading():
-                self._downloading(event)
+                if not event.num_received:
+                    self._say(f"downloading {event.name}")
+                elif self._is_due() or event.num_received == event.num_total:
+                    self._say(f"downloading {event.name}: {received_text(event)}")
             case events.Decoding():
-                if self._is_due(event.num_done, event.num_total) and event.num_done < event.num_total:
+                if event.num_done < event.num_total and self._is_due():
                     self._say(f"{decoding_text(event)}: {event.num_done:,} of {event.num_total:,}")
 
-    def _downloading(self, event: events.Downloading) -> None:
-        if not event.num_received:
-            self._tenths = 0
-            self._say(f"downloading {event.name}")
-            return
-        # Without an end there are no tenths of the way, only time that passes.
-        is_due = self._is_due(event.num_received, event.num_total) if event.num_total else self._is_due(0, 1)
-        if is_due or event.num_received == event.num_total:
-            self._say(f"downloading {event.name}: {received_text(event)}")
-
-    def _is_due(self, num_done: int, num_all: int) -> bool:
-        waited = self._clock() - self._last_line
-        tenths = 10 * num_done // max(num_all, 1)
-        if tenths == self._tenths and waited < SECONDS_BETWEEN_LINES:
-            return False
-        self._tenths = tenths
-        return waited >= SECONDS_APART
+    def _is_due(self) -> bool:
+        return self._clock() - self._last_line >= SECONDS_BETWEEN_LINES
 
     def _say(self, line: str, style: str = "") -> None:
         self._last_line = self._clock()

@@ -2,8 +2,7 @@
 
 import itertools
 import math
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -175,14 +174,10 @@ def find_results(folders: Iterable[Path | str]) -> list[RunResult]:
     """
     paths: dict[Path, Path] = {}
     for folder in without_notes(map(Path, folders)):
-        try:
-            files = [folder] if folder.is_file() else sorted(_run_files(folder)) or sorted(folder.glob("*.json"))
-            is_folder = folder.is_dir()
-        except OSError as error:
-            # A run that cannot be read is not left out: a table without it would be taken for the whole.
-            raise DataError(f"cannot read '{error.filename or folder}': {words_of(error)}") from None
+        files = [folder] if folder.is_file() else sorted(folder.rglob(FILE_NAME)) or sorted(folder.glob("*.json"))
         if not files:
-            raise DataError(f"no {FILE_NAME} in '{folder}' or below" if is_folder else f"no file or folder '{folder}'")
+            missing = f"no {FILE_NAME} in '{folder}' or below" if folder.is_dir() else f"no file or folder '{folder}'"
+            raise DataError(missing)
         for path in files:
             paths.setdefault(path.resolve(), path)
     return [read_result(path) for path in paths.values()]
@@ -193,16 +188,6 @@ def without_notes(paths: Iterable[Path]) -> list[Path]:
     matches as well. All paths where there are no others."""
     given = list(paths)
     return [path for path in given if path.suffix not in BESIDE_A_RUN or not path.with_suffix("").is_dir()] or given
-
-
-def _run_files(folder: Path) -> Iterator[Path]:
-    def refuse(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            raise error
-
-    for path, _, names in os.walk(folder, onerror=refuse):
-        if FILE_NAME in names:
-            yield Path(path, FILE_NAME)
 
 
 def _classes_seen(data: dict[str, Any]) -> tuple[int, ...]:
