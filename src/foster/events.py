@@ -1,4 +1,4 @@
-"""What happens in a run, as small records: written to `events.jsonl` and shown as progress."""
+"""The events of a run: written to `events.jsonl` and shown as progress."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened. Tasks and epochs are numbered from 0 here and from 1 where people read them."""
+    """One event. Tasks and epochs count from 0 here and from 1 in what people read."""
 
     def record(self) -> dict[str, Any]:
         """The event as plain data, with its name: `{"event": "EpochEnded", "task": 0, ...}`."""
@@ -32,8 +32,8 @@ class RunStarted(Event):
 
 @dataclass(frozen=True)
 class RunResumed(Event):
-    """The run goes on from a checkpoint: in the middle of a task, or before it where `phase` is empty; `is_phase_done`
-    tells that no epoch of the phase is left."""
+    """The run continues from a checkpoint: in the middle of a task, or before it where `phase` is empty;
+    `is_phase_done` means that no epoch of the phase is left."""
 
     task: int
     phase: str
@@ -43,7 +43,7 @@ class RunResumed(Event):
 
 @dataclass(frozen=True)
 class TaskStarted(Event):
-    """New classes have arrived; `num_images` are trained on, exemplars included."""
+    """A task begins; `num_images` are trained on, exemplars included."""
 
     task: int
     num_tasks: int
@@ -88,7 +88,7 @@ class EpochEnded(Event):
 
 @dataclass(frozen=True)
 class PhaseEnded(Event):
-    """A phase is trained; `seconds` are those since it began or went on here."""
+    """A phase ended; `seconds` count from its start, or from where it was resumed."""
 
     task: int
     phase: str
@@ -110,7 +110,7 @@ class Evaluated(Event):
 
 @dataclass(frozen=True)
 class CheckpointWritten(Event):
-    """The run can go on from here; `seconds` is what writing took."""
+    """A checkpoint was written, in `seconds`."""
 
     task: int
     phase: str
@@ -146,9 +146,9 @@ class Warned(Event):
 
 @dataclass(frozen=True)
 class Downloading(Event):
-    """How many bytes of a published file are here, and how many it has in all, if the server says so.
+    """Received bytes of a published file, and its total if the server gives it.
 
-    Sent many times a download, before the run has a folder: shown as progress, not written to `events.jsonl`.
+    Sent many times, before the run has a folder: shown as progress, not written to `events.jsonl`.
     """
 
     name: str

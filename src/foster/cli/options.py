@@ -87,7 +87,7 @@ Photos = Annotated[
 
 
 def all_changes(overrides: list[str] | None, recipes: list[str] | None) -> list[str]:
-    """The changes that a command is asked for: its recipes, then its overrides."""
+    """The changes of a command: its recipes, then its overrides."""
     return [*(f"recipe={recipe}" for recipe in recipes or ()), *(overrides or [])]
 
 
@@ -98,7 +98,7 @@ def chosen_settings(
     plugins: list[str] | None = None,
     trusts_plugins: bool = False,
 ) -> "Settings":
-    """The settings that a command is asked for. A change that has no effect on them is refused."""
+    """The settings of a command. A change that has no effect is refused."""
     from foster.settings.base import check_used
     from foster.settings.experiment import load_settings
     from foster.sweep.grid import split_values

@@ -1,4 +1,4 @@
-"""The text that the commands for photos and bundles print, readable on a terminal and in a file."""
+"""The output of the commands for photos and bundles."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -42,13 +42,10 @@ NUM_DOUBLES_SHOWN = 10
 NUM_SHOWN = 10
 NUM_PHOTOS_SHOWN = 4
 """Of the findings of one kind, and of the photos of a finding."""
-NUM_ANSWERS_SHOWN = 3
-"""Of a class that was forgotten."""
-"""So many points lost by the last step of a method are told even where nobody set a limit."""
 
 
 def columns(sides: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in which nothing is ever cut; `sides` has an `l` or an `r` for each column: where its text stands."""
+    """A table in which nothing is cut; `sides` has an `l` or an `r` for the alignment of each column."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for name, side in zip(header, sides, strict=True):
         table.add_column(Text(name), justify="right" if side == "r" else "left")
@@ -58,7 +55,7 @@ def columns(sides: str, header: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
 
 def padded(text: str, width: int) -> str:
-    """`text` with spaces up to `width` cells of a terminal, in which some scripts take two for a character."""
+    """`text` padded with spaces to `width` cells of a terminal; some characters take two cells."""
     return text + " " * (width - cell_len(text))
 
 
@@ -179,7 +176,7 @@ def check_table(kind: str, rows: Sequence[Sequence[str]]) -> str:
 
 
 def change_row(title: str, change: Mapping[str, Any]) -> tuple[str, ...]:
-    """How one class changed, as the history has it; a new one has nothing to lose."""
+    """The change of one class, from the history; a new class has no accuracy before."""
     flips = ABSENT if change["before"] is None else str(change["negative_flips"])
     return title, str(change["images"]), percent(change["before"]), percent(change["after"]), flips
 
@@ -204,7 +201,7 @@ def csv_header(num_ranks: int) -> list[str]:
 
 
 def csv_row(prediction: "Prediction", num_ranks: int, is_terminal: bool) -> list[Any]:
-    """As many fields as the header has, also where there is an error; names as they are, but not for a terminal."""
+    """The fields of a row, as many as the header has, also for an error; names are escaped for a terminal."""
     is_unknown = None if prediction.error else str(prediction.is_unknown).lower()
     row: list[Any] = [prediction.name, prediction.label, prediction.confidence, is_unknown, prediction.error]
     if num_ranks > 1:
@@ -222,7 +219,7 @@ def prediction_line(prediction: "Prediction", width: int) -> str:
 
 
 def learn_text(report: "LearnReport", training: str, num_shown: int | None = NUM_CLASSES_SHOWN) -> str:
-    """What was learned, then accuracy before and after, class by class, known and new apart; all for no `num_shown`."""
+    """What was learned, then accuracy before and after by class; `num_shown` is None for all classes."""
     lines = []
     if report.new_classes:
         lines.append(f"new classes: {listed(report.new_classes)}")
@@ -293,7 +290,7 @@ def _class_rows(entries: "Sequence[ClassChange]", num_shown: int | None) -> list
 
 
 def doubles_lines(report: "LearnReport") -> list[str]:
-    """What no class can be told by: equal photos in several classes."""
+    """Equal photos in several classes."""
     lines = []
     for entry in report.kept_elsewhere[:NUM_DOUBLES_SHOWN]:
         photos = _photos(entry.num_photos, f" of '{printable(entry.name)}' is", f" of '{printable(entry.name)}' are")

@@ -1,4 +1,4 @@
-"""Grad-CAM: where in an image the evidence for a class lies."""
+"""Grad-CAM: the evidence for a class by position in the image."""
 
 from collections.abc import Callable
 from typing import cast

@@ -1,5 +1,4 @@
-"""From features to scores of every class, by the head and by the nearest mean of exemplars; and from scores to how well
-they tell all classes apart."""
+"""Scores of every class by the head and by the nearest mean of exemplars, and accuracies from scores."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ Infer = Callable[[nn.Module, Stack], Output]
 
 @dataclass(frozen=True)
 class Nothing:
-    """An inference for rehearsals that looks at one image, to learn all sizes: logits and features are zero."""
+    """An inference for dry runs: it sees one image to find all sizes, and returns zeros."""
 
     of_one: Callable[[nn.Module], Output]
 
@@ -83,8 +82,8 @@ def network_scores(
 
 
 def evaluate_scores(scores: Tensor, test: ImageSet, task_sizes: Sequence[int]) -> Evaluation:
-    """How well these scores `[N, C]` tell the classes of the test images apart; `test.beside["task"]` has the task of
-    each, where that does not follow from its class."""
+    """Accuracies of these scores `[N, C]`; `test.beside["task"]` has the task of each image where its class does not
+    determine it."""
     tasks = test.beside.get("task")
     places = None if tasks is None else tasks.cpu().numpy()
     return evaluate(ranks(scores, test.labels).cpu().numpy(), test.labels.cpu().numpy(), task_sizes, places)

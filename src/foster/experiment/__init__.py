@@ -1,1 +1,1 @@
-"""A researcher's run: settings to parts, for every task and phase train, evaluate, remember and save, in one folder."""
+"""Experiments: build the parts from the settings; train, evaluate and save every task in one folder."""

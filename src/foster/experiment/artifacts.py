@@ -26,9 +26,9 @@ _NETWORK_FILE = re.compile(r"task-(\d{2,6})-([a-z0-9_]{1,64})\.safetensors")
 
 @dataclass(frozen=True)
 class Predictions:
-    """Of the test images of all classes that were seen after `task`: true and predicted class ids, `[N]` each.
+    """True and predicted class ids `[N]` of the test images of all classes seen after `task`.
 
-    `by_variant` has an entry for each network and classifier that was evaluated, by the method's own name.
+    `by_variant` has an entry for each network and classifier that was evaluated, under the method's own name for it.
     """
 
     task: int
@@ -39,7 +39,8 @@ class Predictions:
 def keep_predictions(
     folder: Path, task: int, labels: Tensor, by_variant: Mapping[str, Tensor], is_last: bool = False
 ) -> None:
-    """Add the predictions of one evaluation `[N]`; those of the task before stay until the last one of this task."""
+    """Add the predictions `[N]` of one evaluation. Those of the task before are kept until the last evaluation of this
+    task."""
     try:
         tasks = _read_tasks(folder)
     except DataError:
@@ -59,7 +60,7 @@ def keep_predictions(
 
 
 def read_predictions(folder: Path) -> Predictions:
-    """What was kept of the last task that was evaluated as a whole, or a `DataError` that says why there is nothing."""
+    """The predictions of the last task that was evaluated completely; a DataError where there are none."""
     tasks = _read_tasks(folder)
     task = min(tasks)  # while one lasts, its first evaluations lie beside all of the task before
     arrays = dict(tasks[task])
@@ -87,7 +88,7 @@ def _read_tasks(folder: Path) -> dict[int, dict[str, NDArray[np.int64]]]:
 
 
 def keep_network(folder: Path, task: int, variant: str, network: nn.Module) -> None:
-    """Write the weights of a network as it is after `task`."""
+    """Write the weights of a network after `task`."""
     path = folder / NETWORKS / f"task-{task + 1:02d}-{variant}.safetensors"
     weights = {name: on_host(tensor) for name, tensor in network.state_dict().items()}
     write_bytes(path, safetensors.torch.save(weights))

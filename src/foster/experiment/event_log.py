@@ -1,6 +1,6 @@
-"""`events.jsonl`, a line for each event of a run or a `learn`, and the state of the run that its events add up to.
+"""`events.jsonl`: a line for each event of a run or a `learn`; and the state of the run that follows from its events.
 
-Progress on the terminal, `foster watch`, the table of a sweep and the figure of losses all read this one state.
+Progress on the terminal, `foster watch`, sweeps and the figure of losses read this one state.
 """
 
 import datetime as dt
@@ -68,7 +68,7 @@ def _events_in(lines: bytes) -> list[Event]:
 
 
 def _event_in(line: bytes) -> Event | None:
-    """The event of one line; None where any process has written something else."""
+    """The event in a line; None for a line that holds no event."""
     with suppress(ValueError, RecursionError):
         record = json.loads(line)
         if isinstance(record, dict) and (adapter := _adapters().get(str(record.get("event")))):
@@ -83,7 +83,7 @@ def _adapters() -> dict[str, TypeAdapter[Event]]:
 
 @dataclass
 class RunState:
-    """How far a run or a `learn` is, as its events say so far. Tasks and epochs count from 0."""
+    """The state of a run or a `learn` after the events so far. Tasks and epochs count from 0."""
 
     method: str = ""
     scenario: str = ""
@@ -92,18 +92,18 @@ class RunState:
     task: int | None = None
     phase: str = ""
     epochs: int | None = None
-    """Of the phase; None before the first phase."""
+    """The number of epochs of the phase; None before the first phase."""
     num_epochs_done: int = 0
     phase_seconds_left: float | None = None
     trained: dict[tuple[int, str, int], events.EpochEnded] = field(default_factory=dict)
-    """By task, phase and epoch. Of an epoch that was trained again after a crash, the later one."""
+    """By task, phase and epoch. For an epoch that was trained again after a crash, the later event."""
     evaluated: dict[str, dict[int, float]] = field(default_factory=dict)
     """Accuracy in percent by variant and task."""
     learned: dict[int, events.TaskEnded] = field(default_factory=dict)
     end: events.RunEnded | events.RunFailed | None = None
 
     def add(self, event: Event) -> None:
-        """Take in one event; one that says nothing about the state is ignored."""
+        """Update the state with one event."""
         match event:
             case events.RunStarted():
                 self.method, self.scenario, self.num_tasks = event.method, event.scenario, event.num_tasks
@@ -134,7 +134,7 @@ class RunState:
 
     @property
     def accuracy(self) -> float | None:
-        """The result's, in percent, after the last task that was learned."""
+        """Accuracy of the result in percent, after the last task that was learned."""
         return self.learned[max(self.learned)].accuracy if self.learned else None
 
     @property
@@ -149,7 +149,7 @@ class RunState:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of this phase as the run tells itself, and of the tasks after this one as long as earlier tasks took."""
+        """Of this phase, as its last event says, and for each later task the mean of the earlier tasks."""
         if self.phase_seconds_left is None or self.task is None or self.end is not None:
             return None
         past = [ended.seconds for ended in self.learned.values()]
@@ -158,21 +158,21 @@ class RunState:
 
 
 class State(StrEnum):
-    """Where a run stands."""
+    """The state of a run's process."""
 
     WAITING = "waiting"
     RUNNING = "running"
     FINISHED = "finished"
     FAILED = "failed"
     STOPPED = "stopped"
-    """No process continues it. It has saved where it was."""
+    """No process is running; the run has saved its state."""
     KILLED = "killed"
-    """It was ended before it could save: it continues from its last checkpoint."""
+    """The process ended before it could save: the run continues from its last checkpoint."""
 
 
 @dataclass
 class FollowedRun:
-    """A run in its folder, followed by what it writes to its events."""
+    """A run whose event log is read while it is written."""
 
     name: str
     folder: Path
@@ -181,7 +181,7 @@ class FollowedRun:
     _num_read: int = 0
 
     def read_events(self) -> None:
-        """Take in the events since the last call. A line that is not whole yet waits for the next call."""
+        """Read the events since the last call. An incomplete line is read by the next call."""
         path = self.folder / EVENTS
         try:
             new = read_limited(path, MAX_EVENTS_BYTES, start=self._num_read)

@@ -1,4 +1,4 @@
-"""The first task of another run, taken over instead of trained again."""
+"""Use the first task of another run instead of training it again."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def first_network(settings: Settings) -> Tensors:
 
 
 def first_network_file(settings: Settings) -> Path:
-    """Where they lie; a SettingsError says why they cannot be taken over."""
+    """The file of these weights; a SettingsError says why they cannot be used."""
     path = user_path(Path(settings.first_task_from))
     try:
         their_settings = RunFolder(path).settings()
@@ -50,7 +50,7 @@ def check_phases(settings: Settings, num_phases: int) -> None:
 
 
 def _facts(settings: Settings) -> dict[str, Any]:
-    """What the first task depends on, flat."""
+    """The settings that the first task depends on, with dotted keys."""
     options = settings.options.model_dump(mode="json")
     decisive = settings.options.first_task_options
     own = {key: value for key, value in options.items() if decisive is None or key in decisive}

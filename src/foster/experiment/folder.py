@@ -155,9 +155,9 @@ class RunFolder:
 
 
 def differing_key(before: Mapping[str, Any], now: Mapping[str, Any], counted: Collection[str] = ()) -> str | None:
-    """The dotted key of a setting that makes two runs different ones, the method before all others.
+    """The dotted key of a setting in which two runs differ, `method` first.
 
-    `FREE_SETTINGS` do not, apart from those at or below the dotted keys in `counted`.
+    `FREE_SETTINGS` do not count, except those at or below the dotted keys in `counted`.
     """
     first, second = flat(before), flat(now)
 
@@ -169,7 +169,7 @@ def differing_key(before: Mapping[str, Any], now: Mapping[str, Any], counted: Co
 
 
 def difference_of(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What makes two runs different ones, such as `seed = 1, not 2`; empty where they are the same."""
+    """The difference between two runs, such as `seed = 1, not 2`; empty where they are the same run."""
     key = differing_key(before, now)
     return "" if key is None else f"{key} = {short(flat(before).get(key))}, not {short(flat(now).get(key))}"
 

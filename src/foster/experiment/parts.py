@@ -1,4 +1,4 @@
-"""From settings to parts: data, engine and method. Below here, nothing knows the settings of an experiment."""
+"""Build data, engine and method from settings. Modules below this one do not know the settings of an experiment."""
 
 import importlib
 import os
@@ -38,8 +38,7 @@ PLACES: dict[str, Place] = {"auto": "auto", "on": "device", "off": "host", "disk
 
 
 def check_parts(settings: Settings) -> BackboneChoice:
-    """The chosen backbone. One that is not there or does not work is refused before any data is read, and so is a
-    device or an accelerator."""
+    """The chosen backbone. A missing or broken backbone, device or accelerator is refused before any data is read."""
     check_engine(settings.engine, settings.device)
     choice = chosen_backbone(settings)
     made = choice.make()
@@ -49,7 +48,7 @@ def check_parts(settings: Settings) -> BackboneChoice:
 
 
 def surveyed_facts(settings: Settings) -> DatasetFacts:
-    """All facts of the run's dataset; its files are looked at where the settings do not tell them."""
+    """All facts of the run's dataset; its files are inspected for facts that the settings do not give."""
     facts = settings.facts
     if not facts.is_complete and facts.survey is not None:
         survey = facts.survey
@@ -70,7 +69,7 @@ def check_fits(settings: Settings, facts: DatasetFacts) -> None:
 
 
 def image_side(settings: Settings) -> int:
-    """The side of the images in pixels; the files are looked at where the settings do not tell it."""
+    """The side of the images in pixels; the files are inspected where the settings do not give it."""
     return settings.facts.image_size or surveyed_facts(settings).image_size
 
 
@@ -82,24 +81,23 @@ def check_named(settings: Settings) -> None:
 
 
 def chosen_backbone(settings: Settings, is_trained: bool = False) -> BackboneChoice:
-    """The backbone of a run, as its method takes it; without its pretrained weights where it `is_trained` already."""
+    """The backbone of a run in the form that its method needs; `is_trained` skips pretrained weights."""
     name = method_class(settings.method).backbone_name(settings.backbone)
     side = image_side(settings)
     return choose_backbone(name, (side, side), settings.weights, is_trained)
 
 
 def engine_settings(asked: EngineSettings, is_builtin: bool) -> EngineSettings:
-    """A module from outside is neither compiled nor recorded unless that is asked for: both want a step that is pure
-    device work, and a recording would repeat whatever Python decided in it once. Nor do our kernels take the place of
-    its parts, which it may mean to call itself."""
+    """A backbone from outside is compiled, recorded or run with our kernels only on request: compiling and recording
+    need a step without Python decisions, and the kernels would replace modules that it may call itself."""
     accelerators = () if is_builtin else ("compile", "capture", "kernels")
     return asked.model_copy(update={name: "off" for name in accelerators if getattr(asked, name) == "auto"})
 
 
 def load_scenario(settings: Settings, follower: Follower | None = None) -> Scenario:
-    """The data of a run, cut into tasks; with a validation share, held-out training images take the tests' place.
+    """The data of a run as a scenario. With a validation share, held-out training images replace the test images.
 
-    `follower` follows a download.
+    `follower` is told the progress of a download.
     """
     dataset = load(settings.dataset, settings.data_asked, follower, build_loader(settings, follower))
     side, tasks = dataset.train.image_size[1], task_counts(dataset.train)
@@ -130,7 +128,7 @@ def place_for_photos(engine: EngineSettings) -> tuple[Place, Path | None]:
 
 
 def build_loader(settings: Settings, follower: Follower | None = None) -> PhotoLoader:
-    """What decodes photos of many sizes and keeps their pixels, as the settings ask for it."""
+    """The loader that decodes photos of many sizes and keeps their pixels."""
     place, cache = place_for_photos(settings.engine)
     photos = settings.photos
     return PhotoLoader(
@@ -146,8 +144,8 @@ def build_loader(settings: Settings, follower: Follower | None = None) -> PhotoL
 
 
 def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Engine:
-    """The engine on the asked-for device. An accelerator on `auto` is used where it can work; one that is `on` and
-    cannot is an error."""
+    """The engine on the requested device. An accelerator set to `auto` is used where possible; one that is `on` and
+    cannot be used is an error."""
     if settings.deterministic:
         # The library reads this when it first meets the GPU.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -167,7 +165,7 @@ def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, 
 def planned_engine(
     settings: EngineSettings, device_name: str, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Engine:
-    """The same engine without its side effects on the process, to tell what a run would use."""
+    """The same engine without side effects on the process, for plans."""
     device = find_device(device_name)
     on_gpu = device.type == "cuda"
     if settings.statistics == "shared" and not on_gpu and not process_group().is_alone:
@@ -217,7 +215,7 @@ def obstacles(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dic
 def build_method(
     settings: Settings, scenario: Scenario, engine: Engine, warn: Callable[[str], None], follower: Follower
 ) -> Method[Any]:
-    """The chosen method, with the extra images that it trains on, kept as the run keeps its own."""
+    """The chosen method, with the unlabeled images that it trains on."""
     unlabeled = _unlabeled(settings, scenario.image_size, warn, follower)
     if unlabeled is not None:
         unlabeled = scenario.kept_alike(unlabeled)

@@ -1,4 +1,4 @@
-"""What a run would do, before anything is trained: a dry run of the method's phases on blank images, and their time."""
+"""Plans: a dry run of the method's phases on blank images, and an estimate of memory and time."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 BATCHES_OF_PHOTOS = 24
-"""How many batches of images, in bytes, are under way at a time: cut, in each stage of being changed, and ahead."""
+"""Batches of images, in bytes, that exist at the same time while photos are cropped and augmented."""
 
 TYPICAL_FILE_BYTES = 110_000
-"""Of an encoded photo, as ImageNet has them."""
+"""Typical size of an encoded photo in ImageNet."""
 
 COPIES_OF_STATISTICS = 4
-"""Of a head that is computed: before and after a task, and what solving for the head takes."""
+"""Copies of the statistics of a closed-form head: before and after a task, and while solving."""
 
 
 PLACES_OF_PHOTOS = {
@@ -63,7 +63,7 @@ PLACES_OF_PHOTOS = {
 }
 
 STEPS_AN_EPOCH = {"cpu": 1, "cuda": 50}
-"""Of the short epochs that are timed."""
+"""Steps of the short epochs that are timed, by device."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class PlannedTask:
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """How long all tasks take, and what that was worked out from."""
+    """The estimated time of all tasks, and where the estimate comes from."""
 
     seconds: float
     steps_a_second: float
@@ -110,7 +110,7 @@ class Plan:
     photos: str = ""
     """Where photos of many sizes are kept decoded, device, host or disk; empty for images of one size."""
     photo_bytes: int = 0
-    """What the decoded photos of the largest task and the test photos, which stay for the next task, take there."""
+    """Bytes of the decoded photos of the largest task and of all test photos."""
     time: TimeEstimate | None = None
 
     def __repr__(self) -> str:
@@ -198,7 +198,7 @@ def make_plan(
         num_test = facts.num_train - sum(map(sum, counts_left)) if is_given else facts.num_classes * held_out(per_class)
         per_class, facts = per_class - held_out(per_class), replace(facts, tasks=counts_left)
     state_bytes: list[int] = []
-    """Of a parameter, in each phase."""
+    """Bytes of optimizer state of a parameter, in each phase."""
 
     def look(task: Task, phase: Phase) -> None:
         state_bytes.append(bytes_of_parameter(phase.fit))
@@ -242,7 +242,7 @@ def idle_method(
     unlabeled: ImageSet | None = None,
     device: torch.device = torch.device("cpu"),  # noqa: B008 (a device is a constant)
 ) -> Method[Any]:
-    """The method of a run, to be asked and rehearsed: it looks at no image, and loads no weights."""
+    """The method of a run for a dry run: it sees no images and loads no weights."""
     # Which images are remembered makes no difference here, and choosing them at random takes no features.
     backbone = chosen_backbone(settings, is_trained=True).make
     infer = Nothing(partial(_of_blank, image_size=image_side(settings)))
@@ -250,13 +250,13 @@ def idle_method(
 
 
 def check_first_task(settings: Settings) -> None:
-    """Refuse to take over a first task that is not there, or was another one."""
+    """Refuse a `first_task_from` that is missing or was trained with other settings."""
     if settings.first_task_from:
         first_network_file(settings)
 
 
 def _place_of_photos(settings: Settings, num_bytes: int) -> str:
-    """Where the run would keep so many bytes of photos."""
+    """Where a run would keep this many bytes of photos."""
     try:
         return build_loader(settings).choose(num_bytes)
     except DataError:
@@ -264,7 +264,7 @@ def _place_of_photos(settings: Settings, num_bytes: int) -> str:
 
 
 def _tasks(facts: DatasetFacts, settings: Settings, method: Method[Any], per_class: int) -> Iterator[Task]:
-    """The tasks of the run with blank images, and the exemplars that the method holds by then."""
+    """The tasks of the run with blank images, and the exemplars that the method holds at that point."""
     num_known = 0
     for index, num_new in enumerate(settings.sizes_of_tasks(facts)):
         is_given = settings.tasks == "given"
@@ -279,7 +279,7 @@ def _tasks(facts: DatasetFacts, settings: Settings, method: Method[Any], per_cla
 def _rehearsed(
     method: Method[Any], task: Task, settings: Settings, look_at: Callable[[Task, Phase], None]
 ) -> PlannedTask:
-    """What the method does in `task`; afterwards it has the network and the exemplars that it would have."""
+    """The phases of `task`; afterwards the method has the network and exemplars that it would have in a run."""
     is_taken_over, batch_size = task.is_first and bool(settings.first_task_from), settings.batch_size
     phases = []
     for phase in checked_phases(method, phases_of_run(method, task)):
@@ -303,12 +303,12 @@ def _rehearsed(
 
 
 def _blank(count: int) -> Tensor:
-    """So many images without content, of one pixel each: a million of them take no room."""
+    """`count` blank images of one pixel that share their memory."""
     return torch.zeros(1, 3, 1, 1, dtype=torch.uint8).expand(count, -1, -1, -1)
 
 
 def _of_blank(network: nn.Module, image_size: int) -> Output:
-    """What any network says of one image without content. BatchNorm must not learn from it."""
+    """The output of a network for one blank image, in eval mode."""
     device = next(network.parameters()).device
     with evaluating(network):
         out: Output = network(torch.zeros(1, 3, image_size, image_size, device=device))
@@ -331,9 +331,9 @@ def _activation_bytes(backbone: nn.Module, image_size: int) -> int:
 
 
 def measured_plan(settings: Settings) -> Plan:
-    """The plan with the time of its steps: some of each phase are made now, in the first two tasks and in the last.
+    """The plan with an estimate of its time: a few steps of each phase are timed in the first two tasks and the last.
 
-    Evaluation and the choice of exemplars are not in it.
+    Evaluation and the choice of exemplars are not included.
     """
     facts = surveyed_facts(settings)
     computing = engine_settings(settings.engine, chosen_backbone(settings, is_trained=True).is_builtin)
@@ -356,7 +356,7 @@ def measured_plan(settings: Settings) -> Plan:
 
 
 def _seconds_a_step(phase: Phase, task: int, settings: Settings, engine: Engine, image_size: int) -> float:
-    """How long one step of the phase takes, with noise for images."""
+    """The time of one step of the phase, on random images."""
     most = STEPS_AN_EPOCH[engine.device.type] * settings.batch_size
 
     def noise(images: ImageSet) -> ImageSet:

@@ -1,4 +1,4 @@
-"""What a run found out: every evaluation, and the numbers that are made from them. A number has one source."""
+"""The evaluations of a run and the metrics that are computed from them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,7 +20,7 @@ class Record:
     memory_bytes: list[int] = field(default_factory=list)
 
     def is_evaluated(self, variant: str, task: int) -> bool:
-        """Whether the variant was evaluated after this task; one may be evaluated after some tasks alone."""
+        """Whether the variant was evaluated after this task."""
         return any(len(row.per_task) == task + 1 for row in self.evaluations.get(variant, ()))
 
     def add(self, variant: str, evaluation: Evaluation) -> None:
@@ -57,8 +57,7 @@ class Record:
         }
 
     def _metrics_of_variant(self, rows: Sequence[Evaluation]) -> dict[str, Any]:
-        """All metrics, or its accuracies alone where it was evaluated after some tasks only: an average over fewer
-        tasks than the result's would be compared with it."""
+        """All metrics; of a variant that was evaluated after some tasks only, the accuracies without an average."""
         if len(rows) == len(self.result):
             return metrics(rows)
         by_task = {len(row.per_task): row.accuracy for row in rows}
@@ -71,7 +70,7 @@ class Record:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Record":
-        """ValueError where `state` is no such data, or its numbers do not belong together."""
+        """The record; a ValueError where `state` is invalid."""
         record = TypeAdapter(cls).validate_python(state)
         num_tasks = record.num_tasks
         result = record.evaluations.get(record.result_name, [])

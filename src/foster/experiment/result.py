@@ -1,4 +1,4 @@
-"""What a run found out, as a researcher asks for it: numbers, the network, a figure."""
+"""Results of runs for Python: numbers, networks and figures."""
 
 import json
 from dataclasses import dataclass, field
@@ -35,12 +35,12 @@ class Result(RunResult):
 
     @classmethod
     def of(cls, run: RunResult, network: "Network | None" = None) -> Self:
-        """With all that the run's file holds; without a network, that is restored from the folder when asked for."""
+        """The result with all data of its file; without a `network`, that is loaded from the folder on demand."""
         return cls(**vars(run), _data=json.loads(read_limited(run.path, MAX_RESULTS_BYTES)), _network=network)
 
     @property
     def is_finished(self) -> bool:
-        """False for a run that is under way or was interrupted: its results are those of the tasks so far."""
+        """False for a run in progress or interrupted: its results are those of the tasks so far."""
         return self.finished
 
     @cached_property
@@ -61,7 +61,7 @@ class Result(RunResult):
         return RunArchive(self.path).network().eval()
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain data: what `results.json` holds."""
+        """The content of `results.json`."""
         data: dict[str, Any] = json.loads(json.dumps(self._data))
         return data
 
@@ -88,8 +88,8 @@ class Results(list[Result]):
     """
 
     def figure(self, title: str | None = None) -> "Figure":
-        """All of them in one matplotlib figure: a panel a scenario, a curve a method; runs that differ by their seed
-        alone are a mean with a band."""
+        """Accuracy curves of all results in one matplotlib figure: a panel for each scenario, a curve for each method.
+        Runs that differ by their seed alone become a mean with a band."""
         from foster.reports.curves import accuracy_figure
 
         return accuracy_figure(self, title)

@@ -164,7 +164,7 @@ class Experiment:
             keep_network(self.folder.path, task.index, wanted.variant, wanted.network)
 
     def _variant_name(self, network: str, kind: str) -> str:
-        """What the classifier `kind` of a network is called: the method's own classifier has the network's name."""
+        """The name of the classifier `kind` of a network: the method's own classifier has the network's name."""
         if network != self.method.result_name:
             return network if kind == "head" else f"{network}_{kind}"
         return network if kind == self.settings.options.classifies_by else kind
@@ -208,7 +208,7 @@ class Experiment:
         return {"plugins": now} | ({"plugins_before": before} if before else {})
 
     def save(self, state: TaskState) -> None:
-        """Write a checkpoint of the progress, with what identifies the run."""
+        """Write a checkpoint with the progress and the identity of the run."""
         facts = {
             "settings": self.settings.nested(),
             "classes": self.scenario.class_names,
@@ -220,7 +220,7 @@ class Experiment:
         self._saved = time.monotonic()
 
     def _check_same_run(self, state: Mapping[str, Any]) -> None:
-        """A checkpoint continues the run that wrote it and no other."""
+        """Refuse a checkpoint of another run."""
         check_same_settings(state["settings"], self.settings)
         if list(self.scenario.class_names) != state["classes"]:
             raise DataError("the classes of the dataset are not those of the checkpoint; were its files exchanged?")
@@ -230,7 +230,7 @@ class Experiment:
         self._check_plugins(state["plugins"])
 
     def _check_plugins(self, saved: list[dict[str, str]]) -> None:
-        """Refuse a plug-in whose files are not those with which the run was trained so far, unless that is allowed."""
+        """Refuse a plug-in that was edited since the run began, unless that is allowed."""
         now = self._plugins[0]
         changed = [name for name, digest in saved[0].items() if now.get(name, digest) != digest]
         for name in changed:
@@ -298,7 +298,7 @@ def go_on(
     *,
     allows_changed_plugin: bool = False,
 ) -> Finished:
-    """The run that the folder holds, from its newest checkpoint; `settings` differ from its own in free ones alone."""
+    """Continue the run in the folder from its newest checkpoint; only free settings may differ from its own."""
     experiment = Experiment(settings, folder, listener, stop, allows_changed_plugin=allows_changed_plugin)
     with folder.opened():
         folder.keep_settings(settings)
@@ -306,7 +306,7 @@ def go_on(
 
 
 def resumed_settings(settings: Settings, folder: RunFolder) -> Settings:
-    """The settings with which the run in `folder` is continued; it must be the same run."""
+    """The settings to continue the run in `folder` with; a FolderError where it is another run."""
     folder.check_same(settings)
     return settings.model_copy(update={"data": settings.data or folder.settings().data})
 

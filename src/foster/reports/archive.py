@@ -1,4 +1,4 @@
-"""Runs and bundles, opened for reading: the source of all figures and reports. Parts are read when they are needed."""
+"""Runs and bundles, read for figures and reports. Parts are read on demand."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -37,7 +37,7 @@ from foster.training.fit import restore_trained
 
 
 class Archive:
-    """A run or a bundle: the classes that it knows in order of arrival, and how it tells them apart."""
+    """A run or a bundle: its classes in order of arrival, its predictions and its network."""
 
     name: str
     method: str
@@ -51,7 +51,7 @@ class Archive:
         raise NotImplementedError
 
     def tested(self) -> ImageSet:
-        """Those images."""
+        """The images of `predictions`."""
         raise NotImplementedError
 
     def network(self) -> Network:
@@ -59,11 +59,11 @@ class Archive:
         raise NotImplementedError
 
     def exemplars(self) -> ImageSet:
-        """The images that are kept to be trained on again."""
+        """The exemplars."""
         raise NotImplementedError
 
     def head_weight(self) -> Tensor:
-        """The rows of the head, a class each, `[num_classes, feature_size]`."""
+        """The rows of the head, one for each class, `[num_classes, feature_size]`."""
         head = self.network().head
         if not isinstance(head, Head):
             raise DataError(f"the norms of a {type(head).__name__} say nothing: it compares directions ({self.name})")
@@ -71,13 +71,14 @@ class Archive:
 
     @property
     def accuracy(self) -> float:
-        """In percent of all images of `predictions`."""
+        """Accuracy in percent on all images of `predictions`."""
         labels, predicted = self.predictions()
         return 100 * float((labels == predicted).mean())
 
 
 class RunArchive(Archive):
-    """A run's folder, or its results file alone, which serves for fewer figures. `data` is where its data lie now."""
+    """A run's folder, or its results file alone, from which fewer figures can be drawn. `data` is the folder of its
+    data."""
 
     def __init__(self, results_file: Path, data: Path | None = None) -> None:
         self.result: RunResult = read_result(results_file)
@@ -100,7 +101,7 @@ class RunArchive(Archive):
 
     @cached_property
     def epochs(self) -> list[EpochEnded]:
-        """All epochs in order; of one that was trained again after a crash, the later."""
+        """All epochs in order; for an epoch that was trained again after a crash, the later one."""
         run = FollowedRun(self.name, self.folder)
         run.read_events()
         return list(run.told.trained.values())
@@ -148,7 +149,7 @@ class RunArchive(Archive):
         return network
 
     def network_after(self, task: int, variant: str | None = None) -> nn.Module:
-        """A network that was kept, of the result or of another variant."""
+        """A kept network, of the result or of another variant."""
         variant = self.result.result if variant is None else variant
         path = kept_networks(self.folder).get((task, variant))
         if path is None:
@@ -217,7 +218,7 @@ class BundleArchive(Archive):
 
     @cached_property
     def probabilities(self) -> NDArray[np.float32]:
-        """Of the held-out images, `[N, num_classes]`."""
+        """Probabilities of the held-out images, `[N, num_classes]`."""
         if self.is_closed_form:
             raise DataError(f"bundle '{self.folder}' holds no images out: it is learned in closed form")
         values: NDArray[np.float32] = self.learner.classifier().probabilities(self.held_out.stack).numpy()
@@ -255,7 +256,7 @@ class BundleArchive(Archive):
 
 
 def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archive]:
-    """A bundle is one archive; a folder gives all runs in it or below it; a results file is the run that wrote it."""
+    """The bundle at each path, the run of a results file, or all runs in or below a folder."""
     archives: list[Archive] = []
     for path in without_notes(user_path(path) for path in paths):
         if (path / MANIFEST).exists():
@@ -266,7 +267,7 @@ def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archi
 
 
 def _with_names_of_their_own(archives: list[Archive]) -> list[Archive]:
-    """Runs of one method are told apart by their folders; of a sweep's long names, by what differs."""
+    """Give runs of one method different names: those of their folders, without what all of them share."""
     names = [archive.name for archive in archives]
     alike = [run for run in archives if isinstance(run, RunArchive) and names.count(run.name) > 1]
     words = [(run.path.stem if run.path.is_file() else run.path.name).split(",") for run in alike]

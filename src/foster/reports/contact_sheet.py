@@ -1,4 +1,4 @@
-"""Many pictures on one sheet: all images of a bundle with their ids, or what a look at photos found."""
+"""Contact sheets: all images of a bundle with their ids, or the findings of `foster check`."""
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -21,11 +21,11 @@ INK, HELD_OUT, WRONG = (30, 30, 30), (0, 90, 200), (190, 30, 30)
 Colour = tuple[int, int, int]
 
 MOST_PICTURES = 600
-"""On a sheet; what is found more often is in the table and in JSON."""
+"""Most pictures on a sheet; the table and the JSON have all findings."""
 
 MOST_OF_A_GROUP = NUM_COLUMNS
 CAPTION_LENGTH = 13
-"""Letters that stand below a picture."""
+"""Letters of a caption."""
 
 FORMATS = {".png", ".jpg", ".jpeg", ".webp"}
 
@@ -47,7 +47,7 @@ class Section(NamedTuple):
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a place that cannot be written before anything is drawn; its folder is made."""
+    """Refuse a path that cannot be written, before anything is drawn; its folder is created."""
     check_outside(path)
     with written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,15 +73,15 @@ def draw_sheet(bundle: Bundle, path: Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Refuse a name that no picture can have, or a place that cannot be written, before anything is looked at."""
+    """Refuse a path that has a wrong ending or cannot be written, before anything is computed."""
     if path.suffix.lower() not in FORMATS:
         raise FolderError(f"cannot write '{path}': its name must end in {', '.join(sorted(FORMATS))}")
     check_writable(path)
 
 
 def draw_check(report: CheckReport, path: Path) -> int:
-    """A section for each kind, and in it one for each group of photos that belong together; returns how many pictures
-    are on the sheet, which is not drawn where there are none."""
+    """A section for each kind of finding and for each group of photos; returns the number of pictures on the sheet,
+    which is not written if there are none."""
     sections: list[Section] = []
     num_left = MOST_PICTURES
     for kind, (title, is_problem) in KINDS.items():
@@ -120,7 +120,7 @@ def _photo_tile(photo: Photo, looks_like: str | None = None) -> Tile:
 
 
 def _picture(item: ImageLike) -> Image.Image:
-    """A grey square for what cannot be read."""
+    """The decoded photo; a grey square where it cannot be read."""
     try:
         return decode(item, TILE)
     except ImageError:
@@ -156,7 +156,7 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
 
 @cache
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    """DejaVu Sans, which has the letters of most alphabets; Pillow's own font has only the Latin ones."""
+    """DejaVu Sans, which has Latin, Cyrillic, Greek and more; Pillow's own font has only Latin letters."""
     import matplotlib as mpl
 
     return ImageFont.truetype(Path(mpl.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"), size)

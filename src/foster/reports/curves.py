@@ -33,7 +33,7 @@ from foster.reports.style import (
 from foster.settings.methods import METHOD_SETTINGS
 
 LINE_STYLES = ("-", "-.", ":")
-"""Of the augmentations and class orders of a panel."""
+"""Line styles of the augmentations and class orders in a panel."""
 
 MARKERS = "osD^XPp><vh"
 
@@ -41,7 +41,7 @@ MOST_DRAWN = 15
 """With more groups in a panel, only the best are drawn."""
 
 AXES_WIDTH, AXES_HEIGHT = 5.0, 3.5
-"""Inches of a panel; where the labels beside it need more height, it gets more."""
+"""Size of a panel in inches; its height grows with the labels beside it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Curve:
     num_runs: int
     counted_by: str
     counts: tuple[int, ...]
-    """Of classes seen or tasks learned (`RunResult.counted_by`)."""
+    """Numbers of classes seen or tasks learned (`RunResult.counted_by`)."""
     mean: tuple[float, ...]
     spread: tuple[float, ...]
     is_finished: bool = True
@@ -66,7 +66,7 @@ class Curve:
 
     @property
     def end(self) -> End:
-        """What stands beside the curve: its name, and its average where all tasks are done."""
+        """The label of the curve: its name, and its average if all tasks are done."""
         runs = f" (n = {self.num_runs})" if self.num_runs > 1 else ""
         # Spaces at which no line is broken.
         numbers = f"average {self.average:.1f}{runs}".replace(" ", "\u00a0")
@@ -164,8 +164,8 @@ def _draw(axes: Axes, panel: Panel) -> None:
             zorder=3 if curve.is_result else 2.5,
             clip_on=False,
         )
-    low, high = axes.get_ylim()
-    axes.set_ylim(max(0.0, low), min(100.0, high))
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(0.0, bottom), min(100.0, top))
     counts = sorted({count for curve in panel.curves for count in curve.counts})
     most_ticks = 12 if columns(2) == 2 else 6
     axes.set_xticks(counts if len(counts) <= most_ticks else counts[:: math.ceil(len(counts) / most_ticks)])
@@ -175,7 +175,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
-    """How far the best curve ends above the next, where there is room to write it between the two ends."""
+    """Write how far the best curve ends above the next, where there is room."""
     ends = [(curve.mean[-1], curve.counts[-1]) for curve in curves if curve.is_result and curve.is_finished]
     low, high = axes.get_ylim()
     if len(ends) < 2 or len(curves[0].mean) < 2:
@@ -213,8 +213,9 @@ def labels_of(groups: Sequence[Group]) -> list[str]:
 
 
 def looks_of(groups: Sequence[Group]) -> list[Look]:
-    """Of each group: colour and marker tell the method; of several recipes of a method, the plainest one has them and
-    the others have looks of their own. The line tells the augmentation and the class order."""
+    """The look of each group: colour and marker stand for the method; of several recipes of a method, the one with the
+    shortest name has them and the others get looks of their own. The line style stands for the augmentation and the
+    class order."""
     lines = sorted({(group.augmentation, str(group.order)) for group in groups})
     plainest: dict[str, str] = {}
     for group in groups:

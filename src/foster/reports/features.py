@@ -1,4 +1,4 @@
-"""Figures of features and of the head that reads them: t-SNE after each task, norms of the head's rows."""
+"""Figures of features and heads: t-SNE after each task, and norms of the head's rows."""
 
 import itertools
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from foster.reports.style import (
 
 MOST_CLASSES, MOST_PANELS, NARROW_PANELS, IMAGES_A_CLASS = 20, 6, 3, 40
 MARKERS = "o^"
-"""A colour that comes again has another marker."""
+"""Markers for the first and the second use of a colour."""
 
 
 @styled()
@@ -77,7 +77,7 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
 
 
 def _num_kept(archive: RunArchive) -> int:
-    """How many of the tasks that are over, from the first on, have their network kept."""
+    """The number of tasks, from the first on, whose networks are kept."""
     kept = kept_networks(archive.folder)
     tasks = range(len(archive.task_sizes))
     return sum(1 for _ in itertools.takewhile(lambda task: (task, archive.result.result) in kept, tasks))
@@ -120,7 +120,7 @@ def _draw_norms(axes: Axes, archive: Archive, norms: NDArray[np.float32]) -> Non
 def _laid_out(
     archive: RunArchive, task: int, classes: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Places `[N, 2]` and labels `[N]` of some test images of these classes, by the network after `task`."""
+    """t-SNE positions `[N, 2]` and labels `[N]` of some test images of these classes, by the network after `task`."""
     from sklearn.manifold import TSNE
 
     test = archive.scenario.test_up_to(task)

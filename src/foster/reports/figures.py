@@ -1,4 +1,4 @@
-"""Every kind of figure by its name, from paths of runs and bundles to a matplotlib figure."""
+"""All kinds of figures by name, drawn from paths of runs and bundles."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which runs belong together: those that differ in their seed alone."""
+"""Groups of runs that differ in their seed alone."""
 
 import hashlib
 import json
@@ -16,10 +16,10 @@ from foster.system.counts import counted
 from foster.system.output import printable
 
 NOT_RECIPE = frozenset({*FREE_SETTINGS, "seed", "order_seed", "recipe"})
-"""Settings that say which run it is, where its data lie, how it computes or what it keeps, not what is learned how."""
+"""Settings that do not change what is learned: seeds, names, paths, and how and where a run computes."""
 
 IN_SCENARIO = frozenset({"dataset", "base_classes", "increment", "task_sizes", "tasks"})
-"""Settings that the scenario's name tells, where there may be two ways to say one thing."""
+"""Settings that the scenario's name contains."""
 
 Recipe = tuple[tuple[str, str], ...]
 """Dotted settings and their values as text, sorted."""
@@ -46,7 +46,7 @@ class Group:
 
     @property
     def recipe(self) -> str:
-        """What was laid over the preset; empty for nothing."""
+        """The name of the recipe; empty for none."""
         return self.runs[0].recipe
 
     @property
@@ -124,7 +124,7 @@ def _conditions(run: RunResult) -> Recipe:
 
 
 def _telling(recipes: Sequence[Recipe]) -> set[tuple[str, str]]:
-    """The settings that set some of these apart: of several values of a key, all but the one of more than half."""
+    """The settings in which some of these differ: of the values of a key, all but the one that more than half have."""
     counts = Counter(pair for recipe in recipes for pair in recipe)
     num_with = Counter(key for recipe in recipes for key, _ in recipe)
     usual = len(recipes) / 2
@@ -160,7 +160,7 @@ def _recipe(run: RunResult) -> Recipe:
 
 
 def _short_setting(key: str, value: str) -> str:
-    """`key=value`, short: empty for a setting that is not given, a digest in place of a list of class names."""
+    """`key=value`; empty for a setting that is not given, a hash for a list of class names."""
     if (key == "class_order" and value == "[]") or (key in MEMORY_KEYS and value == "null"):
         return ""
     shown = f"#{hashlib.sha256(value.encode()).hexdigest()[:6]}" if key == "class_order" else value

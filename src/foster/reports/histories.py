@@ -1,4 +1,4 @@
-"""Figures of what changes while a run lasts: loss terms over epochs, new and old accuracy by task."""
+"""Figures over time: loss terms by epoch, accuracy on new and old classes by task."""
 
 import math
 import statistics
@@ -37,9 +37,10 @@ HEIGHT = 2.6
 
 @styled()
 def new_old_figure(results: Sequence[RunResult]) -> Figure:
-    """After each task, the accuracy on the classes of that task (left) and on those of all before it (right).
+    """After each task, the accuracy on the classes of that task (left) and on those of all tasks before (right).
 
-    A row a scenario, a curve a recipe: the mean over its seeds. Of many, those with the best averages.
+    A row for each scenario, a curve for each recipe: the mean over its seeds. With many recipes, only the best are
+    drawn.
     """
     rows = list(by_scenario(run for run in results if run.new_accuracy).values())
     if not rows:
@@ -82,7 +83,7 @@ def _draw_accuracies(axes: Axes, groups: Sequence[Group], height: float, *, is_o
 
 @styled()
 def loss_figure(archives: Sequence[RunArchive]) -> Figure:
-    """A panel a run: each loss term after each epoch, all phases of all tasks one after the other."""
+    """A panel for each run: each loss term after each epoch, over all phases of all tasks."""
     figure = new_figure(9.5, HEIGHT * len(archives) + 0.3, keeps_shape=False)
     for axes, archive in zip(grid_of_axes(figure, len(archives), 1), archives, strict=True):
         _draw_losses(axes, archive)
@@ -90,7 +91,7 @@ def loss_figure(archives: Sequence[RunArchive]) -> Figure:
 
 
 def _alone(values: NDArray[np.float64]) -> list[int]:
-    """Where a value has no neighbour: the loss of a phase of one epoch, which is a point and no line."""
+    """The positions of values without neighbours, such as the loss of a phase of one epoch."""
     padded = np.pad(~np.isnan(values), 1)
     return np.flatnonzero(padded[1:-1] & ~padded[:-2] & ~padded[2:]).tolist()
 

@@ -1,4 +1,4 @@
-"""Runs and bundles -> one HTML file that holds everything: it opens from the disk, on any screen, and prints."""
+"""A report about runs or bundles as one self-contained HTML file."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ OF_A_BUNDLE = ("confusion", "head-norms", "exemplars")
 
 @dataclass
 class Shown:
-    """A figure with how to read it."""
+    """A figure and a sentence on how to read it."""
 
     kind: str
     reading: str
@@ -40,7 +40,7 @@ class Shown:
 
 @dataclass
 class Page:
-    """What the template fills in; `missing` says what could not be shown, and why."""
+    """The data of the template; `missing` says what could not be shown and why."""
 
     title: str
     version: str = __version__
@@ -55,7 +55,7 @@ class Page:
     missing: list[str] = field(default_factory=list)
 
     def tried(self, what: str, make: Callable[[], list[Any]]) -> list[Any]:
-        """What can be made; nothing, and a line that says why, where it cannot."""
+        """The result of `make`; an empty list, and a line in `missing`, where it fails."""
         try:
             return make()
         except FosterError as error:
@@ -154,7 +154,7 @@ def _bundle_headlines(bundle: BundleArchive) -> list[tuple[str, str]]:
 
 
 def _class_rows(page: Page, runs: Sequence[RunArchive]) -> list[ClassRow]:
-    """A column a run where all know the same classes and were tested on the same images; else the first run alone."""
+    """A column for each run with the same classes and test images as the first one."""
     first = runs[0].all_predictions
     predictions, page.class_columns = [runs[0].predictions()[1]], [runs[0].name]
     others = [name for name in runs[0].result.shown_variants if name in first.by_variant]
@@ -225,7 +225,7 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
 
 
 def _learns(bundle: BundleArchive) -> list[dict[str, Any]]:
-    """Every `learn` or mending, with what it did to the accuracy on held-out images; on exemplars where none are."""
+    """Every `learn` and every change of classes, with its accuracy on held-out images, or else on exemplars."""
     history: Sequence[dict[str, Any]] = bundle.manifest.history
     learns = [entry for entry in history if "removed_photos" not in entry]
     checks = [entry.get("checks", {}) for entry in learns]

@@ -1,4 +1,4 @@
-"""Figures and pictures as parts of one HTML file: nothing is fetched from anywhere."""
+"""Figures and pictures as parts of a self-contained HTML file."""
 
 import base64
 import io
@@ -14,17 +14,17 @@ from foster.reports.style import COLOURS, GRID, GROUND, INK, SOFT_INK, SPARE_COL
 from foster.settings.methods import METHOD_SETTINGS
 
 PIXELS_A_POINT = 1.55
-"""Of the page, at most; pictures inside a figure have as many."""
+"""Most pixels of the page for a point of a figure, and the resolution of pictures inside figures."""
 
 LEAST_PIXELS_A_POINT = 0.9
-"""On a phone, where a figure is scrolled whose letters would be too small."""
+"""Fewest pixels for a point, on a phone; larger figures are scrolled."""
 
 THEMED = tuple(
     dict.fromkeys(
         (INK, SOFT_INK, GRID, GROUND, *COLOURS, *SPARE_COLOURS, *(look_of(name).colour for name in METHOD_SETTINGS))
     )
 )
-"""Colours that a page's style sheet may change, as a dark one does: each as the variable `--c` and its letters."""
+"""Colours that a style sheet can change, for a dark page: each is a CSS variable, `--c` and its hexadecimal digits."""
 
 
 def svg(figure: Figure) -> Markup:
@@ -53,7 +53,7 @@ def svg(figure: Figure) -> Markup:
 
 
 def picture(image: Tensor) -> str:
-    """The address of a picture that holds all of it: uint8 `[3, H, W]` as PNG."""
+    """A picture as a data URL: uint8 `[3, H, W]` as PNG."""
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(image.permute(1, 2, 0).numpy())).save(file, format="PNG", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

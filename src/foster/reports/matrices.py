@@ -1,4 +1,4 @@
-"""Figures of matrices: accuracy by task and time, and which class is taken for which."""
+"""Figures of matrices: accuracy by task, and confusion between classes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,18 +16,18 @@ from foster.reports.style import columns, grid_of_axes, new_figure, points, some
 
 PANELS_IN_A_ROW = 3
 MOST_NAMED = 20
-"""Up to so many classes are named beside a matrix; with more, the borders of tasks are numbered."""
+"""Most classes that are named beside a matrix; with more, the borders between tasks are numbered."""
 MOST_CLASSES = 300
-"""With more classes a matrix shows tasks instead: a class would be smaller than a point."""
+"""With more classes than this, a matrix shows tasks instead."""
 MOST_WRITTEN = 12
-"""Up to so many tasks have their accuracies written into the matrix."""
+"""Most tasks whose accuracies are written into the matrix."""
 ON_BRIGHT = "#222222"
-"""Letters on a bright cell. They stay dark in a dark report, since the cell stays bright."""
+"""The colour of text on a bright cell, in light and dark reports."""
 
 
 @styled()
 def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> Figure:
-    """A panel a run: after each task (rows), the accuracy on the classes of each task so far (columns)."""
+    """A panel for each run: after each task (rows), the accuracy on the classes of each task so far (columns)."""
     named = zip(results, names or [result.method for result in results], strict=True)
     shown = [(result, name) for result, name in named if result.accuracy_matrix]
     if not shown:
@@ -50,10 +50,10 @@ def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = 
 
 @styled()
 def confusion_figure(archives: Sequence[Archive]) -> Figure:
-    """A panel a run or bundle: the share of each true class (rows) that is taken for each class (columns).
+    """A panel for each run or bundle: the share of each true class (rows) that is predicted as each class (columns).
 
-    Classes stand in the order of their arrival; lines part tasks. A bright column on the right means that much is
-    taken for new classes. Of many classes in many tasks, the tasks stand in their place.
+    Classes are in order of arrival; lines separate tasks. A bright column on the right means that much is predicted as
+    new classes. With many classes in many tasks, rows and columns are tasks.
     """
     are_tasks = [len(archive.class_names) > MOST_CLASSES and len(archive.task_sizes) > 1 for archive in archives]
     figure, panels = _panels(len(archives), 4.2)
@@ -84,7 +84,7 @@ def confusion_figure(archives: Sequence[Archive]) -> Figure:
 
 
 def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
-    """The share of images of each true class that is taken for each class, `[num_classes, num_classes]`.
+    """The share of images of each true class that is predicted as each class, `[num_classes, num_classes]`.
 
     A row without images is all zero.
     """

@@ -17,13 +17,13 @@ from foster.reports.style import COLOURS, SOFT_INK, new_figure, styled
 
 PICTURES_OF_A_PAIR = 4
 NUM_BINS = 10
-"""Of confidence."""
+"""Bins of confidence of the calibration curve."""
 
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class: in which task it came, its images that were never trained on, and its accuracy in percent by each of
-    the runs or networks compared; `mistaken_for` and its share are of the first."""
+    """One class: its task, its number of images that were never trained on, and its accuracy in percent for each of the
+    runs or networks compared; `mistaken_for` and its share are of the first."""
 
     name: str
     task: int
@@ -35,7 +35,7 @@ class ClassRow:
 
 @dataclass(frozen=True)
 class Pair:
-    """A class that is taken for another: how many images, their share in percent, and some of them as addresses."""
+    """Two classes that are confused: the number of images, their share in percent, and some as data URLs."""
 
     true: str
     predicted: str
@@ -83,7 +83,7 @@ def class_rows(
 
 
 def confused_pairs(archive: Archive, limit: int = 12) -> list[Pair]:
-    """The pairs that are confused most often, with pictures where the images are at hand."""
+    """The pairs that are confused most often, with pictures where the images are available."""
     labels, predicted = archive.predictions()
     names = archive.class_names
     counts = np.zeros((len(names), len(names)), dtype=np.int64)
@@ -121,7 +121,7 @@ def surest_mistakes(archive: BundleArchive, limit: int = 18) -> list[Mistake]:
 
 
 def _pictures(archive: Archive, positions: NDArray[np.int64]) -> tuple[str, ...]:
-    """Of test images, as addresses; none where the images are not here."""
+    """Test images as data URLs; none where the images are not available."""
     try:
         images = archive.tested().select(torch.from_numpy(positions))
     except DataError:
@@ -131,10 +131,7 @@ def _pictures(archive: Archive, positions: NDArray[np.int64]) -> tuple[str, ...]
 
 @styled()
 def calibration_figure(archive: BundleArchive) -> Figure:
-    """A calibration curve: whether an answer that is given with 80 % confidence is right in 80 of 100 cases.
-
-    Held-out images in ten bins of confidence: how often the answers of each are right; larger dots are of more.
-    """
+    """A calibration curve of the held-out images, in ten bins of confidence; larger dots stand for more images."""
     labels, predicted = archive.predictions()
     confidence = archive.probabilities.max(1)
     bins = np.minimum((confidence * NUM_BINS).astype(int), NUM_BINS - 1)

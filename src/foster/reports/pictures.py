@@ -25,7 +25,7 @@ ROWS_IN_A_BLOCK, PICTURES_IN_A_ROW = 25, 10
 MOST_BLOCKS = 6
 """With more classes than fit, evenly chosen ones are shown."""
 PICTURES_OF_MANY_CLASSES = 6
-"""In a row, where there are several blocks of classes."""
+"""Pictures in a row where there are several blocks of classes."""
 NUM_EXPLAINED = 6
 HEAT = "inferno"
 
@@ -56,8 +56,8 @@ def exemplar_figure(archive: Archive) -> Figure:
 
 
 def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: int | None = None) -> Figure:
-    """Test images of known classes that the old network got wrong and the grown one gets right: where the old and the
-    new branches look for the true class. By default of the last task that has such images."""
+    """Test images of known classes that the old network got wrong and the grown one gets right: the evidence of the old
+    and the new branches for the true class (Grad-CAM). By default of the last task that has such images."""
     wanted = METHOD_SETTINGS[archive.method].grown_variant if archive.method in METHOD_SETTINGS else ""
     kept = [
         task
@@ -124,14 +124,14 @@ def _explained(archive: RunArchive, growth: Growth, chosen: "Corrected") -> Figu
 
 @dataclass(frozen=True, eq=False)
 class Corrected:
-    """Images that the new branches corrected, and what each was taken for before."""
+    """Images that the new branches corrected, and the prediction before for each."""
 
     images: ImageSet
     before: list[str]
 
 
 def corrected(archive: RunArchive, growth: Growth, task: int, num_images: int) -> Corrected:
-    """Of different classes first, those of which the grown network is surest."""
+    """The corrected images of which the grown network is surest, from different classes first."""
     known = archive.scenario.test_up_to(task).of_classes(0, growth.old.num_classes)
     old = archive.infer(growth.old, known.stack).logits.argmax(1)
     probability = archive.infer(growth.whole, known.stack).logits.softmax(1)
@@ -146,7 +146,7 @@ def corrected(archive: RunArchive, growth: Growth, task: int, num_images: int) -
 
 
 def branch_maps(archive: RunArchive, growth: Growth, images: ImageSet) -> tuple[Tensor, Tensor]:
-    """Where the old network and what was added find evidence for the images' own classes, `[N, H, W]` each."""
+    """Grad-CAM maps of the old network and of the new branches for the images' own classes, `[N, H, W]` each."""
     engine = Engine(torch.device("cpu"), archive.scenario.mean, archive.scenario.std)
     prepared = engine.prepare(shown_pixels(images))
     old, new = (grad_cam(part.cpu().eval(), prepared, images.labels) for part in (growth.old, growth.new))
@@ -154,7 +154,7 @@ def branch_maps(archive: RunArchive, growth: Growth, images: ImageSet) -> tuple[
 
 
 def shown_pixels(images: ImageSet) -> Tensor:
-    """What a network sees of some images, uint8 `[N, 3, H, W]` on the CPU."""
+    """The pixels that a network sees, uint8 `[N, 3, H, W]` on the CPU."""
     return on_device(images.stack, torch.device("cpu"))
 
 

@@ -36,9 +36,9 @@ def progress_for(stream: TextIO | None = None, quiet: bool = False) -> Iterator[
 
 
 class _Progress:
-    """Shows each event: a line that stays for what matters later, and in a subclass's own way how far the run is.
+    """Shows events: lines that stay, and, in subclasses, the current progress.
 
-    Events that it does not know are ignored. A stream that is closed never stops a run.
+    Unknown events are ignored. A closed stream does not stop a run.
     """
 
     def __init__(self) -> None:
@@ -56,12 +56,12 @@ class _Progress:
         raise NotImplementedError
 
     def _follow(self, event: Event) -> None:
-        """Show how far it is."""
+        """Show the current progress."""
         raise NotImplementedError
 
 
 class LineProgress(_Progress):
-    """Plain lines: where each phase starts and ends, now and then how far it is, and every evaluation."""
+    """Plain lines: start and end of each phase, progress from time to time, and every evaluation."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -102,10 +102,7 @@ class LineProgress(_Progress):
 
 
 class TerminalProgress(_Progress):
-    """One live line with task, phase, epochs, loss and time left; evaluations stay on the screen above it.
-
-    Leaving the context, also by Ctrl-C, takes the live line away.
-    """
+    """One live line with task, phase, epochs, loss and time left; evaluations stay on the screen above it."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -174,8 +171,7 @@ class TerminalProgress(_Progress):
 
 
 def in_plain_words(what: str) -> str:
-    """The name of a phase or variant of a `learn`, for a reader who has photos and no paper; a phase may have been
-    started again."""
+    """The name of a phase or variant of a `learn` in plain words."""
     words = {"learn": "learning"}
     for method in METHOD_SETTINGS.values():
         words |= method.plain_words
@@ -184,7 +180,7 @@ def in_plain_words(what: str) -> str:
 
 
 def lasting_lines(event: Event, state: RunState) -> list[tuple[str, str]]:
-    """What an event leaves on the screen: lines, each with its style."""
+    """The lines of an event that stay on the screen, each with its style."""
     match event:
         case events.RunStarted():
             folder = f", in {event.folder}" if event.folder else ""
@@ -208,7 +204,7 @@ def lasting_lines(event: Event, state: RunState) -> list[tuple[str, str]]:
 
 
 def resumed_text(event: events.RunResumed, state: RunState) -> str:
-    """Between two tasks there is no phase yet."""
+    """Where a resumed run continues; between two tasks there is no phase."""
     phase = in_plain_words(event.phase) if state.is_learn else event.phase
     reached = f"after {phase}" if event.is_phase_done else f"{phase}, epoch {event.epoch + 1}" if phase else ""
     if state.is_learn:
@@ -235,7 +231,7 @@ def losses_text(event: events.EpochEnded, state: RunState) -> str:
 
 
 def received_text(event: events.Downloading) -> str:
-    """`48.3 of 161.2 MiB`, or `48.3 MiB` where the end is not known."""
+    """`48.3 of 161.2 MiB`, or `48.3 MiB` where the total is not known."""
     end = f" of {event.num_total / 2**20:.1f}" if event.num_total else ""
     return f"{event.num_received / 2**20:.1f}{end} MiB"
 
@@ -254,7 +250,7 @@ def decoded_text(event: events.PhotosDecoded) -> str:
 def where_text(
     event: events.PhaseStarted | events.EpochEnded | events.PhaseEnded | events.Evaluated, state: RunState
 ) -> str:
-    """Where the training stands. A `learn` has one task, and names its phases in plain words."""
+    """Task and phase; a `learn` has one task, and its phases are named in plain words."""
     what = event.variant if isinstance(event, events.Evaluated) else event.phase
     if not state.is_learn:
         return f"task {event.task + 1}/{state.num_tasks} {what}"

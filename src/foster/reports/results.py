@@ -1,4 +1,4 @@
-"""`results.json` files -> `RunResult`, the one thing that tables and figures are made from."""
+"""Read `results.json` files: the source of all tables and figures."""
 
 import itertools
 import math
@@ -18,11 +18,11 @@ from foster.system.output import printable
 
 FILE_NAME = "results.json"
 BESIDE_A_RUN = frozenset({".log", ".toml"})
-"""Endings of what a sweep writes beside a run's folder, under its name."""
+"""Endings of files that a sweep writes beside a run's folder, under its name."""
 MAX_RESULTS_BYTES = 256 * 2**20
 
 CLASSIFIERS = {"head": "head", "nearest_mean": "nearest mean"}
-"""The classifiers that every method is evaluated with, in the words of tables."""
+"""The classifiers with which every method is evaluated, as tables name them."""
 
 
 def _or_none(value: Any) -> Any:
@@ -77,9 +77,9 @@ class RunResult:
     finished: bool = True
     evaluated_on: Words = "test"
     result: Words = "head"
-    """The variant that the accuracies are of: a classifier (`head`, `nearest_mean`), or a name of the method's own."""
+    """The variant whose accuracies these are: a classifier (`head`, `nearest_mean`), or a name of the method's own."""
     new_accuracy: tuple[Measured, ...] = ()
-    """After each task on the test images of that task."""
+    """After each task, on the test images of that task."""
     old_accuracy: tuple[Measured, ...] = ()
     """After each task on the test images of the tasks before it; None after the first."""
     accuracy_matrix: list[list[float]] = field(default_factory=list)
@@ -90,7 +90,7 @@ class RunResult:
 
     @property
     def counted_by(self) -> str:
-        """What its tasks are counted by in tables and figures: the tasks of a dataset may bring no new class."""
+        """The unit of the horizontal axis: the given tasks of a dataset need not bring new classes."""
         return "tasks learned" if self.settings.get("tasks") == "given" else "classes seen"
 
     @property
@@ -114,7 +114,7 @@ class RunResult:
 
     @property
     def recipe(self) -> str:
-        """What was laid over the preset; empty for nothing."""
+        """The name of the recipe; empty for none."""
         return printable(str(self.settings.get("recipe", "")))
 
     @property
@@ -132,7 +132,7 @@ class RunResult:
 
     @property
     def classifier(self) -> str:
-        """What classifies, in words: `head`, `nearest mean`, or the name of the variant that is the result."""
+        """The classifier in words: `head`, `nearest mean`, or the name of the variant that is the result."""
         method = METHOD_SETTINGS.get(self.method)
         name = self.result if self.result in CLASSIFIERS or method is None else method.classifies_by
         return CLASSIFIERS.get(name, name)
@@ -185,13 +185,13 @@ def find_results(folders: Iterable[Path | str]) -> list[RunResult]:
 
 def without_notes(paths: Iterable[Path]) -> list[Path]:
     """The paths without the logs and settings that a sweep writes beside its run folders, which `sweep/*` in a shell
-    matches as well. All paths where there are no others."""
+    matches too; all paths where there are no others."""
     given = list(paths)
     return [path for path in given if path.suffix not in BESIDE_A_RUN or not path.with_suffix("").is_dir()] or given
 
 
 def _classes_seen(data: dict[str, Any]) -> tuple[int, ...]:
-    """Cumulative class counts from `tasks`, a list of lists of class names; empty where it is something else."""
+    """Cumulative class counts from `tasks`, a list of lists of class names; empty where it is invalid."""
     tasks = data.get("tasks")
     if not isinstance(tasks, list) or not all(isinstance(names, list) for names in tasks):
         return ()

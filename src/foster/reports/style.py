@@ -1,4 +1,4 @@
-"""One look for all figures: colours, type, direct labels, files."""
+"""The style of all figures: colours, fonts, labels and files."""
 
 import io
 import itertools
@@ -26,12 +26,12 @@ ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".webp")
 
 INK, SOFT_INK, GRID = "#333333", "#707070", "#E4E4E4"
 GROUND = "#FEFEFE"
-"""The background of figures, which the dark theme of a page replaces; pure white is never replaced."""
+"""The background of figures, which a dark page replaces. It is not pure white, so that white itself is kept."""
 MAP = "cividis"
-"""The colours of numbers in a matrix: as even for the colour-blind, and in grey, as for all others."""
+"""The colour map of matrices; it is readable for the colour-blind and in grey."""
 
 PAPER = {"facecolor": GROUND, "edgecolor": "none", "alpha": 0.8, "pad": 0.6}
-"""Behind a number that may stand on a line."""
+"""The background of a number that may overlap a line."""
 
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -78,7 +78,7 @@ class FigureFormat:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Figures that are drawn and saved inside have this format."""
+        """Use this format for the figures that are drawn and saved inside."""
         token = _FORMAT.set(self)
         try:
             yield
@@ -90,13 +90,13 @@ USUAL = FigureFormat()
 _FORMAT: ContextVar[FigureFormat] = ContextVar("format of figures", default=USUAL)
 
 FORMATS = {"one-column": FigureFormat(width=3.4, font_size=7), "two-column": FigureFormat(width=7.0, font_size=8)}
-"""For pages of two columns: a figure in one of them, or across both."""
+"""Formats for a page of two columns: a figure in one column, or across both."""
 
 
 def figure_format(
     style: str | None = None, width: float | None = None, height: float | None = None, font_size: float | None = None
 ) -> FigureFormat:
-    """The format of that name, with the sizes that are given in place of its own."""
+    """The named format, with the given sizes in place of its own."""
     if style is not None and style not in FORMATS:
         raise SettingsError(f"unknown style '{style}'{suggestion(style, FORMATS)}; choose from {', '.join(FORMATS)}")
     given = {"width": width, "height": height, "font_size": font_size}
@@ -112,11 +112,11 @@ def points(size: float) -> float:
 LABEL_LINE, BETWEEN_LABELS = 0.155, 0.1
 """Inches: the height of a line of a label, and what is free between two labels."""
 LETTER = 0.077
-"""Inches that a letter of a label takes at most, about."""
+"""Approximate width of a letter of a label, in inches."""
 LETTERS_IN_A_LINE = 44
 
 MOST_LINES = 25
-"""The most lines that separate tasks in one figure."""
+"""Most lines that separate tasks in one figure."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,7 @@ class Look:
 
 
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#882255", "#AA9C00", "#7F7F7F")
-"""For what is no method, such as loss terms, in this order: neighbours are easy to tell apart. After Okabe, Ito and
-Tol."""
+"""Colours of everything but methods, such as loss terms, in this order. After Okabe, Ito and Tol."""
 
 
 SPARE_COLOURS = ("#117733", "#225555", "#AA4499", "#661100", "#6699CC", "#999933", "#4477AA", "#BBBB33", "#EE99AA")
@@ -138,10 +137,10 @@ SPARE_MARKERS = "DPXdhp8"
 
 
 def looks_of_names(names: Iterable[str]) -> dict[str, Look]:
-    """How the curve of each method, or recipe, is drawn. It does not depend on the order in which they are drawn.
+    """The look of the curve of each method or recipe. It does not depend on the order of the names.
 
-    A method that brings no look of its own has one that follows from its name. Of two names with the same one, the
-    later in the alphabet has the next.
+    A method without a look of its own gets one from a hash of its name; on a collision, the name that comes later in
+    the alphabet gets the next free look.
     """
     own = {name: method.look for name, method in METHOD_SETTINGS.items() if method.look}
     looks = {name: Look(*own[name]) for name in names if name in own}
@@ -174,7 +173,7 @@ def colour_of(name: str) -> str:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """What is drawn and saved inside looks like all other figures."""
+    """Apply the style to figures that are drawn and saved inside."""
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()  # a matplotlibrc in the current folder is not obeyed
         mpl.rcParams.update(STYLE | {key: points(STYLE[key]) for key in IN_POINTS})
@@ -184,10 +183,10 @@ def styled() -> Iterator[None]:
 
 
 class ShownFigure(Figure):
-    """A figure that a notebook shows, whether or not it was told to show those of pyplot."""
+    """A figure that a notebook shows without pyplot."""
 
     stretch = 1.0
-    """Its height, as a multiple of the one that it was drawn for."""
+    """Its height as a multiple of the height that it was designed for."""
 
     def _repr_png_(self) -> bytes:
         with styled(), io.BytesIO() as file:
@@ -202,9 +201,9 @@ def columns(most: int) -> int:
 
 
 def new_figure(width: float, height: float, *, keeps_shape: bool = True) -> Figure:
-    """A figure of that many inches, or of the format in use. It needs no display, and gives all text its room.
+    """A figure of this size in inches, or of the size of the format in use; no display is needed.
 
-    Where another width is asked for and no height, it keeps its shape, or its height.
+    If the format gives a width and no height, the figure keeps its aspect ratio (`keeps_shape`) or its height.
     """
     wanted = _FORMAT.get()
     drawn_height = wanted.height or height * (wanted.width / width if wanted.width and keeps_shape else 1.0)
@@ -233,19 +232,19 @@ def grid_of_axes(figure: Figure, count: int, num_columns: int, *, sharey: bool =
 
 
 def some_of(edges: Sequence[int]) -> Sequence[int]:
-    """At most `MOST_LINES` of the borders between tasks, evenly chosen, so that lines there hide nothing."""
+    """At most `MOST_LINES` of the borders between tasks, evenly chosen."""
     return edges[:: -(-len(edges) // MOST_LINES) or 1]
 
 
 def wrapped(title: str, width: float) -> str:
-    """A title in lines that fit into that many inches."""
+    """A title, wrapped to this many inches."""
     width = min(width, 0.9 * (_FORMAT.get().width or width / 0.9))
     return "\n".join(textwrap.wrap(title, max(10, int(width / points(0.1)))))
 
 
 @dataclass(frozen=True)
 class End:
-    """A name for the end of a curve, at `value` of the axis."""
+    """The label at the end of a curve, at `value` of the axis."""
 
     value: float
     text: str
@@ -268,9 +267,9 @@ class End:
 
 
 def label_ends(axes: Axes, ends: Sequence[End], height: float) -> None:
-    """Name each curve beside its end, with a line that leads there, pushed apart where the ends are close.
+    """Label each curve beside its end; labels that would overlap are moved apart.
 
-    `height` is that of the axes in inches, about.
+    `height` is the approximate height of the axes in inches.
     """
     ends = sorted(ends, key=lambda end: -end.value)
     bottom, top = axes.get_ylim()
@@ -306,8 +305,8 @@ def label_ends(axes: Axes, ends: Sequence[End], height: float) -> None:
 
 
 def spaced(heights: Sequence[float], sizes: Sequence[float], bottom: float, top: float) -> list[float]:
-    """The middles of labels of these sizes for falling `heights`, moved as little as keeps the labels apart and, where
-    there is room, between bottom and top."""
+    """The centres of labels of these sizes for descending `heights`: moved as little as possible so that they do not
+    overlap and, where there is room, lie between bottom and top."""
     if not heights:
         return []
     above = list(itertools.accumulate((statistics.fmean(pair) for pair in itertools.pairwise(sizes)), initial=0.0))
@@ -324,7 +323,7 @@ def spaced(heights: Sequence[float], sizes: Sequence[float], bottom: float, top:
 
 
 def check_figure_path(path: Path) -> None:
-    """Refuse a path that no figure can be written to, before anything is computed or shown."""
+    """Refuse a path that no figure can be written to, before anything is computed."""
     choices = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
     if path.is_dir():
         raise FolderError(f"cannot write figure '{path}': it is a folder; name a file that ends in {choices}")

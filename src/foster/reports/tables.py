@@ -1,4 +1,4 @@
-"""Runs -> tables: for a terminal, as Markdown, LaTeX, CSV or JSON; each scenario has its own."""
+"""Tables of runs, one for each scenario: for a terminal, as Markdown, LaTeX, CSV or JSON."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ TEX = str.maketrans(
         "≈": r"$\approx$",
     }
 )
-"""What LaTeX writes for characters that it would take for commands."""
+"""LaTeX for characters that have a special meaning in it."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Grid:
     best: frozenset[tuple[int, int]] = frozenset()
 
     def rich(self) -> Rendered:
-        """For a terminal: a cell that has no room in its line goes on in the next one."""
+        """The table for a terminal; long cells are folded."""
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
         for index, name in enumerate(self.header):
             justify: JustifyMethod = "left" if index < self.num_names else "right"
@@ -61,7 +61,7 @@ class Grid:
         return Rendered(Text(self.title, style="bold"), table, *note, Text(""))
 
     def without(self, name: str) -> "Grid":
-        """The same table less one column."""
+        """The table without one column."""
         column = self.header.index(name)
         header, *rows = (line[:column] + line[column + 1 :] for line in (self.header, *self.rows))
         best = frozenset((row, k - (k > column)) for row, k in self.best if k != column)
@@ -69,7 +69,7 @@ class Grid:
         return replace(self, header=header, rows=tuple(rows), num_names=num_names, best=best)
 
     def with_shared_names_in_title(self) -> "Grid":
-        """The same table, in which a name that all rows share stands once in the title."""
+        """The table with names that all rows share moved to the title."""
         grid = self
         for name, *cells in list(zip(self.header, *self.rows, strict=True))[1 : self.num_names]:
             if len(set(cells)) == 1:
@@ -114,23 +114,23 @@ def summary_table(results: Sequence[RunResult], *, across_orders: bool = False) 
 
 
 def accuracy_grids(results: Sequence[RunResult], *, has_variants: bool = True) -> list[Grid]:
-    """A row a run, and below it one for each other variant that its method names: accuracy after each task, under the
-    number of classes seen or of tasks learned by then, and the average."""
+    """A row for each run and for each other variant of its method: accuracy after each task, under the number of
+    classes seen or of tasks learned, and the average."""
     scenarios = by_scenario(results, across_orders=True)
     return [_accuracy_grid(scenario, groups, has_variants) for scenario, groups in scenarios.items()]
 
 
 def summary_grids(results: Sequence[RunResult], *, across_orders: bool = False) -> list[Grid]:
-    """A row a recipe and class order: mean and sample standard deviation over n seeds.
+    """A row for each recipe and class order: mean and sample standard deviation over n seeds.
 
-    With `across_orders` runs of different class orders are averaged together, and the title says so.
+    With `across_orders`, runs of different class orders are averaged together, and the title says so.
     """
     scenarios = by_scenario(results, across_orders=across_orders)
     return [_summary_grid(scenario, groups, across_orders) for scenario, groups in scenarios.items()]
 
 
 def classifiers(runs: Iterable[RunResult]) -> str:
-    """What the runs' accuracies are of: `head`, `nearest mean`, ..."""
+    """The classifiers of the runs: `head`, `nearest mean`, ..."""
     return ", ".join(sorted({run.classifier for run in runs}))
 
 
@@ -177,7 +177,7 @@ def _summary_grid(scenario: str, groups: Sequence[Group], across_orders: bool) -
 
 
 def _summary_row(group: Group, variants: Sequence[str]) -> tuple[str, ...]:
-    """Runs that are not finished have no averages: theirs would be over fewer tasks."""
+    """A row; unfinished runs have no averages, which would be over fewer tasks."""
     runs = group.runs if group.is_finished else ()
     return (
         group.name,

@@ -27,7 +27,7 @@ WIDTH = 48
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """Numbers as a line of blocks; of more than fit, the mean of each stretch."""
+    """Numbers as a line of block characters; of more than `width`, means of neighbours."""
     finite = [value for value in values if value == value and abs(value) != float("inf")]
     if not finite:
         return ""
@@ -40,15 +40,15 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
 
 
 class RunView(FollowedRun):
-    """One run, or one `learn`, as the terminal shows it."""
+    """The view of one run or `learn` on the terminal."""
 
     def __init__(self, folder: Path, name: str = "", locked: Path | None = None) -> None:
-        """`locked` is the folder that the writing process has locked, where it is another one."""
+        """`locked` is the folder that the writing process locks, if it is not `folder`."""
         super().__init__(name or folder.absolute().name, folder)
         self._locked = locked or folder
 
     def look(self) -> None:
-        """Take in what was written since the last look."""
+        """Read the events since the last call."""
         self.read_events()
         if self.told.end is not None:
             self.state = State.FINISHED if isinstance(self.told.end, RunEnded) else State.FAILED
@@ -83,7 +83,7 @@ class RunView(FollowedRun):
 
 
 def views_of(path: Path) -> list[RunView]:
-    """A run's folder is one view; a sweep's folder one for each run in it; of a bundle that is being learned, that."""
+    """The views for a path: a run, all runs of a sweep, or the `learn` that will write a bundle there."""
     path = user_path(path)
     if (path / EVENTS).exists():
         return [RunView(path)]
@@ -104,7 +104,7 @@ def views_of(path: Path) -> list[RunView]:
 
 
 def watch(path: Path, *, is_once: bool = False, console: Console | None = None) -> None:
-    """Show how it stands until it is over or the user leaves; once, where it is asked for or there is no terminal."""
+    """Show the state until all runs are over or the user leaves; once with `is_once` or without a terminal."""
     console = console or Console(highlight=False)
     views = views_of(path)
     for view in views:
@@ -129,7 +129,7 @@ def watch(path: Path, *, is_once: bool = False, console: Console | None = None) 
 
 
 def _all(views: Sequence[RunView]) -> Group:
-    """Those that run first, whole; of several, a line of each of the others."""
+    """Running runs in full, first; a line for each of the others."""
     whole = [view for view in views if len(views) == 1 or view.state is State.RUNNING]
     others = Table.grid(padding=(0, 2, 0, 0))
     for view in sorted(views, key=lambda view: (view.state is not State.FAILED, view.name)):

@@ -1,1 +1,2 @@
-"""The paper's ablations and sensitivity studies: a study is a file with a grid of runs, claims, and what to draw."""
+"""Studies: the paper's tables, ablations and sensitivity studies. A study is a TOML file with runs, claims and a
+figure."""

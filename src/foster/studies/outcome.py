@@ -1,4 +1,4 @@
-"""What a study found: a table, a figure, and the claims beside what was measured; for a terminal and for a page."""
+"""The outcome of a study: a table, a figure, and the claims beside the measured numbers."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ METRICS: dict[Metric, Callable[[RunResult], float | None]] = {
     "new": lambda run: run.new_accuracy[-1] if run.new_accuracy else None,
     "old": lambda run: run.old_accuracy[-1] if run.old_accuracy else None,
 }
-"""Of one run, in percent; None where it has none."""
+"""Metrics of one run in percent; None where it has none."""
 
 
 def metric_of(run: RunResult, metric: Metric, variant: str = "") -> float | None:
@@ -44,7 +44,7 @@ def metric_of(run: RunResult, metric: Metric, variant: str = "") -> float | None
 
 
 MARGIN_OF_ONE_RUN = 1.0
-"""Points: seeds of one recipe differ by so much, two standard deviations of a difference on CIFAR-100."""
+"""Margin in points where n = 1: two standard deviations of the difference between two seeds on CIFAR-100."""
 
 VERDICTS_NOTE = (
     "A verdict compares the number that was found, with a margin of two standard errors over the seeds "
@@ -55,7 +55,7 @@ VERDICTS_NOTE = (
 
 @dataclass(frozen=True)
 class Finding:
-    """What was measured of a claim: a number with its margin, from at least `n` runs of each variant."""
+    """The measurement of a claim: a number with its margin, from at least `n` runs of each variant."""
 
     claim: Claim
     value: float | None
@@ -115,7 +115,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The finished runs of each variant, by its name. A study of a part has some of the variants only."""
+    """The finished runs of each variant, by its name; a part of a study has some of the variants only."""
 
     study: Study
     runs: Mapping[str, Sequence[RunResult]]
@@ -129,7 +129,7 @@ class Outcome:
         return list(dict.fromkeys(run.scenario for run in self.all_runs))
 
     def grid(self) -> Grid:
-        """A row a variant: its metrics, or for several scenarios its average in each, and the paper's beside ours."""
+        """A row for each variant: its metrics, or for several scenarios its average in each, beside the paper's."""
         if len(self.scenarios) > 1 or any(variant.paper for variant in self.study.variants):
             return self._beside_paper()
         columns = [metric for metric in METRICS if any(_values(runs, metric) for runs in self.runs.values())]
@@ -197,7 +197,7 @@ class Outcome:
         return _axis_figure(self)
 
     def markdown(self, figure: str) -> str:
-        """A page about the study, with its figure from the file `figure`."""
+        """The page of the study in Markdown, with its figure in the file `figure`."""
         parts = [f"# {self.study.title}", self.study.about, f"![{self.study.title}]({figure})", markdown(self.grids())]
         seeds = sorted({run.seeds for run in self.all_runs})
         hardware = sorted({run.hardware for run in self.all_runs})
@@ -211,7 +211,7 @@ class Outcome:
         return "\n\n".join(part.strip() for part in parts) + "\n"
 
     def record(self) -> dict[str, Any]:
-        """Plain data: every number that the page has, and the settings that it was made with."""
+        """Plain data: every number of the page, and the settings of its runs."""
         return {
             "title": self.study.title,
             "scenarios": self.scenarios,
@@ -236,7 +236,7 @@ class Outcome:
         }
 
     def write(self, folder: Path) -> None:
-        """`study.md`, `study.tex`, `study.json`, `study.png` and `study.svg`."""
+        """Write `study.md`, `study.tex`, `study.json`, `study.png` and `study.svg`."""
         figure = self.figure()
         for ending in (".png", ".svg"):
             save_figure(figure, folder / f"study{ending}")
@@ -261,7 +261,7 @@ def _peaks(values: Sequence[float]) -> list[bool]:
 
 @styled()
 def _axis_figure(outcome: Outcome) -> Figure:
-    """Average and final accuracy of each variant against its place on the study's axis."""
+    """Average and final accuracy of each variant against its position on the axis."""
     study = outcome.study
     at = {variant.name: variant.at or 0.0 for variant in study.variants}
     positions = [at[name] for name in outcome.runs]

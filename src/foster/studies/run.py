@@ -1,4 +1,4 @@
-"""Studies from their plans to their pages: all runs as one sweep, and a page as soon as its runs are done."""
+"""Run studies: all their runs as one sweep; the page of a study is written when its last run is done."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ def run_studies(
     jobs: int = 1,
     cluster: str | None = None,
 ) -> None:
-    """Train what neither `out` nor `results` has, as one sweep. Each study's page is written and shown when the last of
-    its own runs is done, whatever becomes of the others."""
+    """Train the runs that are neither in `out` nor in `results`, as one sweep. The page of each study is written and
+    shown when the last of its runs is done; failed runs of other studies do not matter."""
     all_runs = distinct_runs(group for each in studies for group in each.planned.values())
     done = known_results(all_runs, results)
     runs = [run for run in all_runs if run.settings.toml() not in done]
@@ -62,8 +62,7 @@ def run_studies(
 
 
 def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResult]:
-    """The finished results in `folder`, such as those of this repository, that are of one of the runs, by its settings
-    as TOML."""
+    """The finished results in `folder` that belong to one of the runs, by the run's settings as TOML."""
     wanted = {_identity(run.settings): run.settings.toml() for run in runs}
     found: dict[str, RunResult] = {}
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
@@ -78,6 +77,6 @@ def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResu
 
 
 def _identity(settings: Settings) -> frozenset[tuple[str, str]]:
-    """What makes two runs the same: all settings but those that say where and how it computes, without paths."""
+    """The identity of a run: all settings but those that say where and how it computes, without paths."""
     facts = flat(settings.published()).items()
     return frozenset((key, repr(value)) for key, value in facts if key.split(".")[0] not in FREE_SETTINGS)

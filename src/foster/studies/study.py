@@ -19,8 +19,8 @@ Metric = Literal["average", "final", "new", "old", "gain", "tasks"]
 
 
 class Variant(Frozen):
-    """One way to run it: `set` holds settings as on the command line, `at` its place on the axis of a figure, `paper`
-    the average incremental accuracy that the paper reports, by preset."""
+    """One variant: `set` holds settings as on the command line, `at` its position on the axis of a figure, `paper` the
+    average incremental accuracy in the paper, by preset."""
 
     name: str = Field(min_length=1, max_length=200)
     set: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Claim(Frozen):
 
 
 class Study(Frozen):
-    """What a study's file holds."""
+    """The content of a study's file."""
 
     title: str
     about: str = ""
@@ -59,12 +59,13 @@ class Study(Frozen):
     base: tuple[str, ...] = ()
     """Settings of all variants."""
     draw: Literal["curves", "axis"] = "curves"
-    """Accuracy after each task, a curve a variant; or one number a variant against its place on an axis."""
+    """`curves`: accuracy after each task, a curve for each variant; `axis`: one number for each variant against its
+    position."""
     axis: str = ""
     """The name of that axis."""
     is_logarithmic: bool = False
     swaps: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """By dataset: settings that it needs in the place of others."""
+    """By dataset: settings that replace others."""
     variants: tuple[Variant, ...] = Field(min_length=1)
     claims: tuple[Claim, ...] = ()
 
@@ -90,7 +91,7 @@ class Study(Frozen):
 
 
 def load_study(source: str) -> Study:
-    """A study by its name, or from a .toml file of one's own."""
+    """The study of this name, or of a .toml file."""
     return validated(Study, read_named("studies", "study", source), f"study {source}")
 
 
@@ -150,7 +151,7 @@ def _on_preset(
 
 
 def distinct_runs(groups: Iterable[Sequence[PlannedRun]]) -> list[PlannedRun]:
-    """All runs of some variants, of one study or of several: each once, and under the shortest name of its own."""
+    """All runs of some variants, of one study or several: each once, under its shortest name."""
     runs: dict[str, PlannedRun] = {}
     for run in (run for group in groups for run in group):
         same = runs.setdefault(run.settings.toml(), run)

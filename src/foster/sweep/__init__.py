@@ -1,1 +1,1 @@
-"""Many runs: the grid, their folders, the slots they run in, and the table that shows them."""
+"""Sweeps: a grid of runs, their folders, their processes, and what is printed about them."""

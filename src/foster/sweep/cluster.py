@@ -1,6 +1,6 @@
-"""A sweep over the machines of a Ray cluster: each run is the same process as on one machine, wherever there is room.
+"""A sweep on a Ray cluster: each run is the same process as on one machine.
 
-All machines see the same folders. Where one is lost, its runs go on from their checkpoints on the others.
+All machines must see the same folders. The runs of a lost machine continue from their checkpoints on the others.
 """
 
 import importlib
@@ -50,7 +50,7 @@ class _Runner:
 
 
 class RemoteProcess:
-    """A process on a machine of the cluster, as `subprocess.Popen` shows one."""
+    """A process on a machine of the cluster, with the interface of `subprocess.Popen`."""
 
     def __init__(self, actor: Any, outcome: Any) -> None:
         # Nothing is left to close: the process ends with the actor, which ends when nobody knows it any more.
@@ -80,7 +80,7 @@ class Cluster:
     jobs: int
 
     def slots(self, runs: Sequence[PlannedRun]) -> list[Slot]:
-        """The places for these runs, as many as the machines have by now."""
+        """The slots for these runs on the machines that are alive."""
         nodes = [node for node in _ray().nodes() if node["Alive"]]
         num_gpus = int(sum(node["Resources"].get("GPU", 0) for node in nodes))
         wanted = {needs_gpu(run.settings, num_gpus > 0) for run in runs}

@@ -16,9 +16,9 @@ from foster.system.files import user_path
 def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
     """The runs under the names of their folders in `out`.
 
-    That is the folder which holds a run of the same settings already, to be skipped or continued, or else one that is
-    free: where a run of other settings has the name, it gets an ending. Two runs that differ only in where and how they
-    compute are the same, unless the sweep varies just that. What would make a run fail at once is raised here.
+    A run with the same settings that is there already is continued, or skipped if it is finished. Where a run with
+    other settings has the name, the new one gets a suffix. Runs that differ only in where and how they compute are the
+    same, unless the sweep varies these settings. Settings that would make a run fail at once are refused here.
     """
     held = _held(out)
     placed_runs = [replace(run, name=_name(run, out, held)) for run in runs]
@@ -32,7 +32,7 @@ def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
 
 
 def _held(out: Path) -> dict[str, dict[str, Any]]:
-    """The settings of all runs in `out` by the names of their folders; those that cannot be read are left out."""
+    """The settings of all readable runs in `out`, by the names of their folders."""
     with explained(FolderError, f"cannot read '{out}'"):
         folders = sorted(path for path in out.iterdir() if path.is_dir()) if out.is_dir() else []
     held = {}

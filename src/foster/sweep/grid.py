@@ -1,4 +1,4 @@
-"""A grid of runs: `method=foster,replay seed=1993,1,2` -> six runs with checked settings and names of their own."""
+"""A grid of runs: `method=foster,replay seed=1993,1,2` gives six runs with checked settings and distinct names."""
 
 import hashlib
 import itertools
@@ -19,7 +19,7 @@ LONGEST_NAME = 150
 """Names become file names with an ending, which most file systems limit to 255 bytes."""
 
 IN_RUN_NAME = frozenset({"method", "augmentation", "seed", "dataset", "base_classes", "increment", "task_sizes"})
-"""Keys that `Settings.run_name` tells already."""
+"""Keys that `Settings.run_name` contains."""
 
 _CLOSING = {"[": "]", "{": "}"}
 
@@ -79,7 +79,7 @@ def plan_runs(
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers to draw from, evenly or evenly in their logarithm; whole ones where both ends are."""
+    """A range to draw numbers from, uniform or log-uniform; integers where both ends are integers."""
 
     key: str
     low: float
@@ -115,13 +115,13 @@ class Range:
 
 
 def default_folder(source: str) -> Path:
-    """Where the runs of a sweep over `source` go."""
+    """The default folder of a sweep over `source`."""
     path = Path(source)
     return Path("runs") / f"sweep-{path.stem if path.suffix == '.toml' else path.name}"
 
 
 def split_values(text: str) -> list[str]:
-    """`text` at its commas, apart from those inside brackets, braces and quotes."""
+    """Split `text` at commas, except inside brackets, braces and quotes."""
     values, value, expected, quote = [], "", [""], ""
     for letter in text:
         if quote:
@@ -158,7 +158,7 @@ def _axis(override: str) -> tuple[str, list[str]]:
 
 
 def _check_used(key: str, runs: Sequence[Settings]) -> None:
-    """Refuse to vary what changes nothing: the user would wait for several runs, and see one or the same again."""
+    """Refuse to vary a key that no run uses."""
     section, _, own_key = key.partition(".")
     lacking = {settings.options.lacking(own_key) for settings in runs if settings.method == section}
     if lacking and all(lacking):
@@ -173,10 +173,8 @@ def _check_used(key: str, runs: Sequence[Settings]) -> None:
 
 
 def _names(runs: Mapping[tuple[str, ...], Settings], varied: Collection[str]) -> list[str]:
-    """A folder name for each run: its usual name, then all else that was given, `digits-b0-inc2-foster-s1,key=value`.
-
-    Where the data files are is no part of it, unless that is varied.
-    """
+    """A folder name for each run: its usual name and the other given settings, `digits-b0-inc2-foster-s1,key=value`.
+    The data folder is included only if it varies."""
     silent = (IN_RUN_NAME | {"data"}) - ({"data"} & set(varied))
     names = [
         ",".join([settings.run_name, *(_plain(pair) for pair in pairs if pair.partition("=")[0] not in silent)])
@@ -190,18 +188,18 @@ def _names(runs: Mapping[tuple[str, ...], Settings], varied: Collection[str]) ->
 
 
 def distinct_name(name: str, settings: Settings) -> str:
-    """The name, not too long, with an ending that only these settings have."""
+    """The name, shortened if needed, with a hash of the settings."""
     return f"{name[:LONGEST_NAME]}-{hashlib.sha256(settings.toml().encode()).hexdigest()[:8]}"
 
 
 def _plain(pair: str) -> str:
-    """`key=value` in letters that a path and a shell leave alone."""
+    """`key=value` with characters that are safe in a path and in a shell."""
     key, _, value = pair.partition("=")
     return f"{key}={re.sub(r'[^A-Za-z0-9.+-]+', '_', value).strip('_')}"
 
 
 def _check_different(runs: Mapping[tuple[str, ...], Settings], varied: Collection[str]) -> None:
-    """Two ways to write one value would train the same thing twice."""
+    """Refuse two ways to write one value, which would train the same run twice."""
     seen: dict[str, str] = {}
     for pairs, settings in runs.items():
         pairing = ",".join(pair for pair in pairs if pair.partition("=")[0] in varied)

@@ -1,4 +1,4 @@
-"""One run of a sweep in a process of its own: its slot, its start, how it is stopped, and what its exit code means."""
+"""The process of one run of a sweep: its slot, its start, its stop and its exit code."""
 
 import os
 import signal
@@ -25,12 +25,12 @@ from foster.system.signals import SIGNALS, STOPS_WITH_INPUT
 LOG_TAIL_BYTES = 20_000
 
 LOST = -1000
-"""The exit code of a process whose machine is gone."""
+"""The exit code of a process whose machine is lost."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Room for one run at a time: a share of a GPU, named as in CUDA_VISIBLE_DEVICES, or of the CPU."""
+    """A place for one run at a time: a share of a GPU, named as in CUDA_VISIBLE_DEVICES, or of the CPU."""
 
     gpu: str | None = None
     is_remote: bool = False
@@ -44,7 +44,7 @@ class Slot:
 
 
 class Process(Protocol):
-    """A process here, or on a machine of a cluster."""
+    """A local process, or one on a machine of a cluster."""
 
     @property
     def stdin(self) -> Any: ...
@@ -55,7 +55,7 @@ class Process(Protocol):
 
 
 Spawn = Callable[[Sequence[str], Mapping[str, str], Path, Slot], Process]
-"""Starts a process, here or elsewhere, from its command, its environment, its log and its place."""
+"""Starts a process from its command, environment, log and slot."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Job:
     log_start: int
 
     def tell_to_stop(self, number: int) -> None:
-        """Ask the run to save and to stop as that signal would make it, through the pipe that is its input."""
+        """Ask the run to save and stop as after that signal, through its standard input."""
         with suppress(OSError):
             self.process.stdin.write(f"{number:d}\n".encode())
 
     def let_go(self) -> None:
-        """Close the pipe; a run that is still there then stops."""
+        """Close the pipe; a run that is still running then stops."""
         with suppress(OSError):
             self.process.stdin.close()
 
@@ -97,7 +97,7 @@ class Job:
 
 
 def find_slots(runs: Sequence[PlannedRun], jobs_per_gpu: int, jobs: int) -> list[Slot]:
-    """The places for these runs: `jobs_per_gpu` on each visible GPU, `jobs` on the CPU where runs need it."""
+    """The slots for these runs: `jobs_per_gpu` on each visible GPU, and `jobs` on the CPU if runs need it."""
     gpus = visible_gpus()
     wanted = {needs_gpu(run.settings, bool(gpus)) for run in runs}
     if True in wanted and not gpus:
@@ -107,7 +107,7 @@ def find_slots(runs: Sequence[PlannedRun], jobs_per_gpu: int, jobs: int) -> list
 
 
 def visible_gpus() -> list[str]:
-    """What to set CUDA_VISIBLE_DEVICES to, for each GPU that this process may use."""
+    """The value of CUDA_VISIBLE_DEVICES for each GPU that this process may use."""
     import torch
 
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -121,7 +121,7 @@ def needs_gpu(settings: Settings, has_gpus: bool) -> bool:
 
 
 def environment_for(num_slots: int) -> dict[str, str]:
-    """For every run: its share of the CPU's cores, and this very package, wherever it was imported from."""
+    """The environment of every run: its share of the CPU cores, and this package on PYTHONPATH."""
     environment = dict(os.environ)
     environment.setdefault("OMP_NUM_THREADS", str(max(1, num_cores() // max(1, num_slots))))
     package_folder = str(Path(__file__).parents[2])
@@ -176,12 +176,12 @@ def spawned(command: Sequence[str], environment: Mapping[str, str], log: Path) -
 
 
 def log_path(run: RunStatus) -> Path:
-    """Where the output of the run's process goes."""
+    """The log of the run's process."""
     return run.folder.with_name(f"{run.folder.name}.log")
 
 
 def _last_line(log: Path, start: int) -> str:
-    """The last line that was written to the log after `start`: what an error ends with."""
+    """The last line of the log after `start`: the error message."""
     try:
         with log.open("rb") as file:
             file.seek(max(start, log.stat().st_size - LOG_TAIL_BYTES))

@@ -107,7 +107,7 @@ def _check_data(asked: Sequence[Settings]) -> None:
 
 
 def _stopped(number: int, statuses: Sequence[RunStatus]) -> Stopped:
-    """What the command ends with when it was stopped: whether all is saved, and how to go on."""
+    """The exception for a stopped sweep: whether all runs are saved, and how to continue."""
     num_killed = sum(run.state is State.KILLED for run in statuses)
     stopped = Stopped(number)
     stopped.add_hint(
@@ -120,7 +120,7 @@ def _stopped(number: int, statuses: Sequence[RunStatus]) -> Stopped:
 
 
 def status_of(run: PlannedRun, out: Path) -> RunStatus:
-    """How a run stands before the sweep starts."""
+    """The state of a run before the sweep starts."""
     folder = RunFolder(out / run.name)
     status = RunStatus(run.name, folder.path, is_continued=folder.holds_run)
     status.read_events()
@@ -156,7 +156,7 @@ class _Executor:
         self._held_up: set[str] = set()
 
     def execute(self) -> list[RunStatus]:
-        """All runs until each is finished, failed or stopped."""
+        """Execute all runs until each is finished, failed or stopped."""
         watch = f"foster watch {shlex.quote(str(self._out))}"
         self._display.say(f"{counts(self._statuses)}, {len(self._free)} at a time; live: {watch}")
         self._display.show(self._statuses)
@@ -205,7 +205,7 @@ class _Executor:
                 run.state, run.message = State.FAILED, str(error)
 
     def _is_held_up(self, run: RunStatus) -> bool:
-        """Whether another process writes to the run's folder, such as one that outlived its sweep and is saving."""
+        """Whether another process writes to the run's folder, such as a run of a killed sweep that is still saving."""
         writer = writer_of(run.folder)
         if writer and run.name not in self._held_up:
             self._held_up.add(run.name)
@@ -213,7 +213,7 @@ class _Executor:
         return bool(writer)
 
     def _look(self) -> None:
-        """Take in what the runs tell, and free the slots of those that have ended."""
+        """Read the events of the runs, and free the slots of those that have ended."""
         for job in list(self._jobs):
             exit_code = job.process.poll()
             job.run.read_events()

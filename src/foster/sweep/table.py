@@ -21,12 +21,12 @@ class RunStatus(FollowedRun):
 
     @property
     def accuracy(self) -> str:
-        """On all classes seen after the last task that was learned."""
+        """Accuracy on all classes seen after the last task that was learned."""
         return ABSENT if self.told.accuracy is None else f"{self.told.accuracy:.2f}"
 
     @property
     def outcome(self) -> str:
-        """How it started or ended, in a few words."""
+        """How the run started or ended, in a few words."""
         if self.state is State.RUNNING:
             return f"{'continued' if self.is_continued else 'started'} on {self.slot}"
         if self.state is State.FINISHED and isinstance(self.told.end, RunEnded):
