@@ -4,8 +4,6 @@
     python benchmarks/learner.py --data data --epochs-scale 0.1    # shorter, both alike
     python benchmarks/learner.py                                   # random patterns of the same sizes
     python benchmarks/learner.py --tasks 5 engine.kernels=off      # any cut, and any setting for both
-    python benchmarks/learner.py --work FOLDER                     # keep all there, and go on after an interruption
-    python benchmarks/learner.py --against results.json            # with a run that was made before
 
 Each task's images are written as PNG files, one folder a class, learned by a `foster learn --training paper` in a
 process of its own, and deleted; `foster evaluate` then measures the bundle on the test images of all classes seen.
@@ -19,9 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +40,6 @@ SMALL_SIZES = ["dataset=synthetic", "synthetic.train_per_class=20", "synthetic.t
 SMALL_SIZES += ["synthetic.image_size=16", "memory_total=60", "batch_size=32", "backbone=resnet8"]
 SMALL_SIZES += ["augmentation=shift"]
 CLASSES_OF_A_SMALL_TASK = 2
-CHANGES_NO_RESULT = {"data", "device", "checkpoint_minutes"}
 
 
 def main() -> None:
@@ -53,16 +48,13 @@ def main() -> None:
     parser.add_argument("--data", help="the folder of CIFAR-100; without it, random patterns stand in")
     parser.add_argument("--epochs-scale", type=float, help="multiplies the epochs of every phase, for both")
     parser.add_argument("--tasks", type=int, help="into how many tasks the classes are cut (10, on a CPU 3)")
-    parser.add_argument("--jobs", type=int, choices=(1, 2), default=1, help="2: learner and run beside each other")
-    parser.add_argument("--work", type=Path, help="keep everything in this folder; what is there is not done again")
-    parser.add_argument("--against", type=Path, help="the results.json of a finished run, which is not made again")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     given = parser.parse_intermixed_args()
     try:
         data = str(Path(given.data).resolve()) if given.data else None
         settings = settings_for(data, given.tasks, given.epochs_scale, given.overrides)
-        with work_folder(given.work) as work:
-            numbers = compare(settings, work, given.jobs, given.against)
+        with tempfile.TemporaryDirectory() as work:
+            numbers = compare(settings, Path(work))
     except (FosterError, CommandError) as error:
         sys.exit(str(error))
     print(table(numbers))
@@ -92,23 +84,9 @@ def settings_for(data: str | None, tasks: int | None, epochs_scale: float | None
     return load_settings(preset, [*sizes, *cut, *overrides], data=data)
 
 
-@contextmanager
-def work_folder(kept: Path | None) -> Iterator[Path]:
-    if kept is not None:
-        kept.mkdir(parents=True, exist_ok=True)
-        yield kept
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        yield Path(scratch)
-
-
-def compare(settings: Settings, work: Path, num_jobs: int, against: Path | None) -> dict[str, Any]:
+def compare(settings: Settings, work: Path) -> dict[str, Any]:
     (work / "settings.toml").write_text(settings.toml())
-    made = read_run(settings, against) if against else None
-    with ThreadPoolExecutor(num_jobs) as pool:
-        learned = pool.submit(learn_all, settings, work)
-        ran = pool.submit(lambda: made or run_all(work))
-        learner, run = learned.result(), ran.result()
+    learner, run = learn_all(settings, work), run_all(work)
     check_same(settings, learner.pop("manifest"), run.pop("settings"))
     return {
         "date": time.strftime("%Y-%m-%d"),
@@ -117,7 +95,6 @@ def compare(settings: Settings, work: Path, num_jobs: int, against: Path | None)
         "epochs_scale": settings.epochs_scale,
         "seed": settings.seed,
         "environment": run.pop("environment"),
-        "jobs": num_jobs,
         "learner": learner,
         "run": run,
         "difference_final": learner["accuracy"][-1] - run["accuracy"][-1],
@@ -129,23 +106,17 @@ def learn_all(settings: Settings, work: Path) -> dict[str, Any]:
     """One process a task, each task's photos deleted once they are learned; and one that measures, after each."""
     scenario = load_scenario(settings)
     test = work / "test"
-    if not (work / "test-is-whole").exists():
-        shutil.rmtree(test, ignore_errors=True)
-        write_photos(scenario.test_up_to(len(scenario) - 1), test)
-        (work / "test-is-whole").touch()
+    write_photos(scenario.test_up_to(len(scenario) - 1), test)
     old, accuracies, seconds = None, [], []
     for task in scenario:
         bundle, photos = work / f"bundle{task.index + 1:02d}", work / f"task{task.index + 1:02d}"
+        write_photos(task.new_images, photos)
         began = time.perf_counter()
-        if not bundle.exists():
-            shutil.rmtree(photos, ignore_errors=True)
-            write_photos(task.new_images, photos)
-            began = time.perf_counter()
-            origin = ["--from", str(old)] if old else []
-            given = learner_overrides(settings, is_first=old is None)
-            foster("learn", str(photos), "--bundle", str(bundle), *origin, "--training", "paper", "--quiet", *given)
+        origin = ["--from", str(old)] if old else []
+        given = learner_overrides(settings, is_first=old is None)
+        foster("learn", str(photos), "--bundle", str(bundle), *origin, "--training", "paper", "--quiet", *given)
         seconds.append(time.perf_counter() - began)
-        shutil.rmtree(photos, ignore_errors=True)
+        shutil.rmtree(photos)
         measured = json.loads(foster("evaluate", str(bundle), str(test), "--json", "--device", settings.device))
         accuracies.append(measured["accuracy"])
         print(f"learner: task {task.index + 1}, {accuracies[-1]:.2f} %, {seconds[-1]:.0f} s", flush=True)
@@ -168,33 +139,11 @@ def learner_overrides(settings: Settings, is_first: bool) -> list[str]:
 
 def run_all(work: Path) -> dict[str, Any]:
     began = time.perf_counter()
-    is_begun = (work / "run" / "settings.toml").is_file()
-    begin = ("run", str(work / "settings.toml"), "--out", str(work / "run"))
-    foster(*(("resume", str(work / "run")) if is_begun else begin), "--quiet")
+    foster("run", str(work / "settings.toml"), "--out", str(work / "run"), "--quiet")
     results = json.loads((work / "run" / "results.json").read_text())
     print(f"run: {results['final_accuracy']:.2f} % after all tasks, {time.perf_counter() - began:.0f} s", flush=True)
-    return facts_of(results) | {"seconds": time.perf_counter() - began}
-
-
-def read_run(settings: Settings, path: Path) -> dict[str, Any]:
-    """What a finished run of these settings has written."""
-    try:
-        results = json.loads(path.read_text())
-        made, wanted = flat(results["settings"]), flat(settings.nested())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CommandError(f"{path} is not the results.json of a run: {error!r}") from error
-    if not results["finished"]:
-        raise CommandError(f"the run of {path} is not finished; foster resume continues it")
-    others = sorted(key for key in wanted.keys() - CHANGES_NO_RESULT if made.get(key) != wanted[key])
-    if others:
-        differences = "; ".join(f"{key}: {made.get(key)!r} and {wanted[key]!r}" for key in others)
-        raise CommandError(f"{path} is of another run: {differences}")
-    return facts_of(results) | {"seconds": sum(results["task_seconds"])}
-
-
-def facts_of(results: Mapping[str, Any]) -> dict[str, Any]:
     kept = ("accuracy", "average_incremental_accuracy", "task_seconds", "settings", "environment")
-    return {key: results[key] for key in kept}
+    return {key: results[key] for key in kept} | {"seconds": time.perf_counter() - began}
 
 
 def write_photos(images: ImageSet, folder: Path) -> None:

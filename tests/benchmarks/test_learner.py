@@ -91,38 +91,6 @@ def test_a_learner_that_did_something_else_is_not_compared(benchmark: ModuleType
         benchmark.check_same(settings, manifest, ran)
 
 
-def test_a_run_that_was_made_before_is_taken_where_it_is_the_same(
-    benchmark: ModuleType, settings: Settings, tmp_path: Path
-) -> None:
-    path = tmp_path / "results.json"
-    results = {
-        "finished": True,
-        "accuracy": [90.0, 80.0],
-        "average_incremental_accuracy": 85.0,
-        "task_seconds": [3.0, 4.0],
-        "settings": {**settings.nested(), "data": "elsewhere", "device": "cpu"},
-        "environment": {"device": "a GPU"},
-    }
-
-    def read(changed: dict[str, Any]) -> Any:
-        path.write_text(json.dumps(results | changed))
-        return benchmark.read_run(settings, path)
-
-    found = read({})
-    assert (found["accuracy"], found["seconds"], found["environment"]) == ([90.0, 80.0], 7.0, {"device": "a GPU"})
-    other = {**settings.nested(), "seed": 8}
-    for changed, message in (
-        ({"settings": other}, "is of another run: seed: 8 and 7"),
-        ({"finished": False}, "is not finished"),
-        ({"settings": None}, r"is not the results\.json of a run"),
-    ):
-        with pytest.raises(benchmark.CommandError, match=message):
-            read(changed)
-    path.unlink()
-    with pytest.raises(benchmark.CommandError, match=r"is not the results\.json of a run"):
-        benchmark.read_run(settings, path)
-
-
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), *arguments]
@@ -131,18 +99,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_a_learner_of_vanishing_photos_is_compared_with_a_run(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    found = run("--tasks", "2", "--epochs-scale", "0.03", "--work", str(work), "--out", str(tmp_path / "numbers.json"))
+    found = run("--tasks", "2", "--epochs-scale", "0.03", "--out", str(tmp_path / "numbers.json"))
     assert found.returncode == 0, found.stderr
     numbers = json.loads((tmp_path / "numbers.json").read_text())
     assert len(numbers["learner"]["accuracy"]) == len(numbers["run"]["accuracy"]) == 2
     final = [numbers[side]["accuracy"][-1] for side in ("learner", "run")]
     assert numbers["difference_final"] == final[0] - final[1]
     assert f"learner {final[0]:.2f} %, run {final[1]:.2f} %" in found.stdout
-    assert {path.name for path in work.iterdir()} >= {"bundle01", "bundle02", "run", "test"}
-    assert not list(work.glob("task*")), "the photos of a task are gone once it is learned"
-    again = run("--tasks", "2", "--epochs-scale", "0.03", "--work", str(work))
-    assert again.stdout.splitlines()[-1] == found.stdout.splitlines()[-1]
 
 
 def test_a_wrong_setting_gets_one_line(benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
