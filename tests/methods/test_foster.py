@@ -6,28 +6,25 @@ from typing import Any
 
 import pytest
 import torch
+from small_course import Trained, train, values
 from torch import Tensor, nn
 
 from foster.data.augmentation.mixing import cutmix
-from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet, Stack
 from foster.data.memory import ExemplarMemory, select
 from foster.data.scenario import Scenario
 from foster.data.sources import Dataset
 from foster.data.task import Task
-from foster.events import EpochEnded, Event
 from foster.methods.base import Context
 from foster.methods.foster import Foster
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.network import Network, Output
 from foster.seeding import Address, generator
-from foster.settings.augmentation import Augmentation
 from foster.settings.experiment import load_settings
 from foster.settings.fit import FitSettings
 from foster.settings.foster import FosterSettings
 from foster.training.engine import Engine
-from foster.training.fit import fit
 from foster.training.phase import Evaluate, Phase
 
 CPU = torch.device("cpu")
@@ -53,27 +50,6 @@ def scenario() -> Scenario:
 
 def options(**changes: Any) -> FosterSettings:
     return FosterSettings(**{"first": FIT, "boost": FIT, "compress": FIT, **changes})
-
-
-def values(network: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
-
-
-@dataclass
-class Trained:
-    """A phase that was trained, with what it changed."""
-
-    task: Task
-    phase: Phase
-    before: dict[str, Tensor]
-    after: dict[str, Tensor]
-    losses: dict[str, float]
-
-    def changed(self, prefix: str) -> set[bool]:
-        """Whether the tensors whose names begin with `prefix` changed: {True}, {False} or both."""
-        names = [name for name in self.before if name.startswith(prefix)]
-        assert names, f"there is no '{prefix}'"
-        return {not torch.equal(self.before[name], self.after[name]) for name in names}
 
 
 @dataclass
@@ -119,22 +95,9 @@ def follow(settings: FosterSettings, num_tasks: int = 2, unlabeled: ImageSet | N
                 course.story.append(f"evaluate {part.variant}")
             else:
                 course.story.append(part.name)
-                course.trained.append(train(part, task, engine))
+                course.trained.append(train(part, task, engine, batch_size=16))
         course.networks.append(course.method.network)
     return course
-
-
-def train(phase: Phase, task: Task, engine: Engine) -> Trained:
-    before, losses = values(phase.network), {}
-
-    def listen(event: Event) -> None:
-        if isinstance(event, EpochEnded):
-            losses.update(event.losses)
-
-    feed = ResidentFeed(phase.data, Augmentation(), 16, Address(11, "feed", task.index, phase.name), CPU)
-    for _ in fit(phase, feed, engine, listen, task=task.index):
-        pass
-    return Trained(task, phase, before, values(phase.network), losses)
 
 
 @cache

@@ -13,6 +13,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.scenario import Scenario
 from foster.data.sources import Dataset, load
 from foster.data.task import Task
+from foster.events import EpochEnded, Event
 from foster.methods import method_class
 from foster.methods.base import Context, Method
 from foster.seeding import Address
@@ -60,12 +61,19 @@ def task_of(method: Method[Any], index: int) -> Task:
 
 
 class Trained(NamedTuple):
-    """A phase that was trained, with the network's values before and after."""
+    """A phase that was trained, with the network's values before and after, and the losses of its last epoch."""
 
     task: Task
     phase: Phase
     before: dict[str, Tensor]
     after: dict[str, Tensor]
+    losses: dict[str, float]
+
+    def changed(self, prefix: str) -> set[bool]:
+        """Whether the tensors whose names begin with `prefix` changed: {True}, {False} or both."""
+        names = [name for name in self.before if name.startswith(prefix)]
+        assert names, f"there is no '{prefix}'"
+        return {not torch.equal(self.before[name], self.after[name]) for name in names}
 
 
 @dataclass
@@ -81,12 +89,17 @@ class Course:
         return [trained for trained in self.phases if trained.phase.name == name and not trained.task.is_first]
 
 
-def train(phase: Phase, task: Task) -> Trained:
-    before = values(phase.network)
-    feed = ResidentFeed(phase.data, Augmentation(), 32, Address(SEED, "feed", task.index, phase.name), CPU)
-    for _ in fit(phase, feed, engine(), lambda event: None, task=task.index):
+def train(phase: Phase, task: Task, computing: Engine | None = None, batch_size: int = 32) -> Trained:
+    before, losses = values(phase.network), dict[str, float]()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, EpochEnded):
+            losses.update(event.losses)
+
+    feed = ResidentFeed(phase.data, Augmentation(), batch_size, Address(SEED, "feed", task.index, phase.name), CPU)
+    for _ in fit(phase, feed, computing or engine(), listen, task=task.index):
         pass
-    return Trained(task, phase, before, values(phase.network))
+    return Trained(task, phase, before, values(phase.network), losses)
 
 
 def learn(method: Method[Any], num_tasks: int, first: int = 0) -> Course:

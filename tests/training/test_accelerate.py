@@ -74,13 +74,6 @@ def test_backbones_run_compiled_inside_and_as_written_after(compiled: list[Any])
     assert copy.deepcopy(network).state_dict().keys() == network.state_dict().keys()
 
 
-def test_backbones_of_one_kind_are_compiled_once(compiled: list[Any]) -> None:
-    with compiled_backbones([Network.create(build_backbone("resnet8"), 3)], is_wanted=True):
-        first = len(compiled)
-    with compiled_backbones([Network.create(build_backbone("resnet8"), 5)], is_wanted=True):
-        assert len(compiled) == first > 0
-
-
 def test_a_phase_that_fails_leaves_nothing_compiled(compiled: list[Any]) -> None:
     network = Network.create(build_backbone("resnet8"), 3)
     with pytest.raises(RuntimeError, match="in the middle"), compiled_backbones([network], is_wanted=True):

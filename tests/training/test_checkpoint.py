@@ -83,16 +83,6 @@ def test_a_part_that_stays_is_written_once_and_a_new_one_of_the_same_name_again(
         )  # type: ignore[union-attr]
 
 
-def test_a_loaded_part_is_not_written_again(tmp_path: Path):
-    fill(tmp_path)
-    store = CheckpointStore(tmp_path)
-    checkpoint = store.load(no_warning)
-    assert checkpoint is not None
-    store.save(checkpoint.state, {"network": checkpoint.parts["network"]}, {"fit": tensors(5)})
-    assert not (tmp_path / "00000006-network.safetensors").exists()
-    assert saved_value(CheckpointStore(tmp_path).load(no_warning)) == 5
-
-
 def test_a_damaged_checkpoint_is_passed_over_and_never_kept_in_place_of_a_good_one(tmp_path: Path):
     fill(tmp_path)
     (tmp_path / "00000005-fit.safetensors").write_bytes(b"")

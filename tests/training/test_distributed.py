@@ -16,7 +16,6 @@ from photo_folders import write_dataset
 from process_groups import ended, group_of, said_by
 from torch import nn
 
-from foster.data.images import TensorStack
 from foster.data.photos.stack import num_strata, strata
 from foster.experiment.folder import RunFolder
 from foster.networks.freezing import freeze
@@ -25,9 +24,7 @@ from foster.training import distributed
 from foster.training.distributed import (
     agree_on_statistics,
     average,
-    in_shares,
     shared_statistics,
-    shares_of,
 )
 
 OVERRIDES = (
@@ -187,36 +184,6 @@ def test_norms_of_any_kind_agree_on_the_statistics_that_they_have(monkeypatch: p
     with shared_statistics([network], is_wanted=True):
         assert [type(part) is nn.SyncBatchNorm for part in network] == [True, False, False, False, False]
     assert type(network[0]) is nn.BatchNorm2d
-
-
-def test_each_process_has_a_share_of_the_images_where_there_are_enough() -> None:
-    enough, too_few = (TensorStack(torch.zeros(count, 3, 1, 1, dtype=torch.uint8)) for count in (12, 11))
-    assert [own.tolist() for own in shares_of(enough, ProcessGroup(0, 3))] == [
-        [0, 1, 2, 3],
-        [4, 5, 6, 7],
-        [8, 9, 10, 11],
-    ]
-    assert [own.tolist() for own in shares_of(too_few, ProcessGroup(0, 3))] == [list(range(11))] * 3
-    assert [own.tolist() for own in shares_of(enough, ProcessGroup())] == [list(range(12))]
-
-
-def test_work_in_shares_is_put_together_in_the_order_of_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "process_group", lambda: ProcessGroup(1, 2))
-    images = torch.arange(9, dtype=torch.uint8).view(9, 1, 1, 1).expand(9, 3, 1, 1)
-    shares = [torch.tensor([0, 2, 4, 6, 8]), torch.tensor([1, 3, 5, 7])]
-    monkeypatch.setattr(distributed, "shares_of", lambda images, team: shares)
-
-    def gathered(own: torch.Tensor, counts: list[int]) -> list[torch.Tensor]:
-        assert counts == [5, 4]
-        assert own.tolist() == [2, 6, 10, 14]
-        return [2 * images[shares[0], 0, 0, 0], own]
-
-    monkeypatch.setattr(distributed, "gathered", gathered)
-    (found,) = in_shares(lambda some: (2 * some.tensor[:, 0, 0, 0],), images, torch.device("cpu"))
-    assert found.tolist() == [2.0 * k for k in range(9)]
-    monkeypatch.setattr(distributed, "shares_of", lambda images, team: [torch.arange(9)] * 2)
-    (found,) = in_shares(lambda some: (some.tensor[:, 0, 0, 0],), images, torch.device("cpu"))
-    assert found.tolist() == list(range(9)), "nothing is gathered where each does all"
 
 
 def test_gradients_and_losses_become_their_means_over_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from foster.seeding import Address, initialisation
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.training.engine import Engine
-from foster.training.fit import FitState, fit
+from foster.training.fit import EpochLog, FitState, fit
 from foster.training.phase import Objective, Phase
 
 CPU = torch.device("cpu")
@@ -202,23 +203,6 @@ def test_a_last_step_that_ruins_the_weights_is_noticed_though_its_loss_was_finit
         train(network, lambda batch, labels: {"L": network.weight.sqrt()}, FitSettings(epochs=1), batch_size=32)
 
 
-@pytest.mark.parametrize("ruinous", [2, 3], ids=["in the middle of an epoch", "at its end"])
-def test_weights_that_are_not_numbers_are_never_kept(ruinous: int) -> None:
-    network, steps = OneNumber(), 0
-    kept: list[FitState] = []
-
-    def objective(batch: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        nonlocal steps
-        steps += 1
-        # The square root of 0 is a finite loss with an infinite gradient.
-        return {"L": (network.weight - network.weight.detach()).sqrt() if steps == ruinous else network.weight}
-
-    with pytest.raises(TrainingError, match="weights are not finite numbers in task 5, phase learn, epoch 1"):
-        train(network, objective, FitSettings(epochs=2), images(24), kept=kept)
-    assert len(kept) == ruinous - 1
-    assert all(state.network["weight"].isfinite() for state in kept)
-
-
 class Dropping(OneNumber):
     """Notes what its dropout makes of 64 ones."""
 
@@ -270,3 +254,21 @@ def test_training_from_any_step_on_equals_training_without_a_break(dropout: floa
         for name, value in whole.state_dict().items():
             assert torch.equal(network.state_dict()[name], value), name
         assert log.epochs[-1].losses == pytest.approx(whole_log.epochs[-1].losses, rel=1e-12)
+
+
+def test_the_time_left_is_that_of_usual_epochs_and_less_by_what_has_passed_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Event] = []
+    network = OneNumber()
+    phase = Phase("learn", network, lambda batch, labels: {}, FitSettings(epochs=3), images())
+    clock = iter([0.0, 10.0, 12.0, 12.0, 14.0, 14.0, 16.0])  # read when made, at each close, at each report
+    monkeypatch.setattr("foster.training.fit.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    log = EpochLog(phase, 21, told.append, task=0)
+    for epoch in range(3):
+        log.close(epoch, 0.1, ("L",), torch.tensor([1.0]))
+    log.flush()
+    ended = [event for event in told if isinstance(event, EpochEnded)]
+    assert [event.seconds for event in ended] == [10, 2, 2]
+    # After the first: two of 10 s, of which 2 s have passed. After the second: one of 2 s, which has passed.
+    assert [event.seconds_left for event in ended] == [18, 0, 0]

@@ -55,20 +55,6 @@ def test_a_full_gpu_is_known_by_all_its_names(found: Exception):
         raise found
 
 
-@pytest.mark.usefixtures("full_gpu")
-def test_a_full_gpu_is_known_behind_the_error_that_came_of_it():
-    """A recording that ends after the memory ran out fails for another reason."""
-
-    def record() -> None:
-        try:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB.")
-        finally:
-            raise GENERAL_FAILURE("CUDA error: operation failed due to a previous error during capture")
-
-    with pytest.raises(DeviceError, match=r"tried to allocate 2.50 GiB"), explained_memory_errors(GPU, 512):
-        record()
-
-
 def fail_as_on_arm() -> None:
     raise RuntimeError(
         "[enforce fail at alloc_cpu.cpp:113] data. DefaultCPUAllocator: not enough memory: you tried to allocate "
