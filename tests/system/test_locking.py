@@ -47,13 +47,6 @@ def test_a_second_process_is_refused_with_the_id_and_host_of_the_first_and_a_dea
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_lock_is_released_when_the_work_fails(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), locked(tmp_path):
-        _ = 1 / 0
-    with locked(tmp_path):
-        pass
-
-
 def test_many_threads_that_race_never_hold_the_lock_together(tmp_path: Path) -> None:
     num_inside, most_inside, num_held, guard = 0, 0, 0, threading.Lock()
 

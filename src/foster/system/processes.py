@@ -115,17 +115,16 @@ def agreed(is_wanted: bool) -> bool:
 
 
 def share_stop(stop: StopRequest) -> None:
-    """If any process was asked to stop, all are, and each knows which one it was. All must call it together."""
-    team = process_group()
-    if team.is_alone:
+    """If any process was asked to stop, all are. All must call it together."""
+    if process_group().is_alone:
         return
     import torch
+    from torch import distributed
 
-    numbers = [int(own) for own in gathered(torch.tensor([stop.signal_number]), [1] * team.size)]
-    asked = [rank for rank, number in enumerate(numbers) if number]
-    if asked:
-        stop.set(numbers[asked[0]])
-        stop.receiver = "" if len(asked) == team.size else " and ".join(f"rank {rank}" for rank in asked)
+    number = torch.tensor([stop.signal_number])
+    distributed.all_reduce(number, distributed.ReduceOp.MAX)
+    if number.item():
+        stop.set(int(number.item()))
 
 
 def add_up(values: "Tensor") -> "Tensor":

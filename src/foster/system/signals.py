@@ -18,8 +18,8 @@ STOPS_WITH_INPUT = "FOSTER_STOPS_WITH_INPUT"
 class Stopped(Exception):  # noqa: N818 (it is no error)
     """A run stopped because it was asked to; all is saved. `exit_code` is the conventional one of the signal."""
 
-    def __init__(self, signal_number: int, receiver: str = "") -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name}{receiver and f' to {receiver}'}")
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
         self.exit_code = 128 + signal_number
         self._hint = ""
 
@@ -37,8 +37,6 @@ class StopRequest:
     def __init__(self) -> None:
         self.signal_number = 0
         """The signal that asked for it; 0 where there was none."""
-        self.receiver = ""
-        """The processes that got the signal, where these are not all that work together."""
         self.ends_at_once = False
 
     @property
@@ -50,7 +48,7 @@ class StopRequest:
 
     def raise_if_set(self) -> None:
         if self.is_set:
-            raise Stopped(self.signal_number, self.receiver)
+            raise Stopped(self.signal_number)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
