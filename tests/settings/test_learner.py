@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 
 from foster.errors import SettingsError
@@ -220,12 +217,6 @@ def test_every_key_has_a_description() -> None:
     assert {"foster.beta_boost", "engine.threads", "augmentation.flip", "memory_total"} <= set(
         keys_for(LearnerSettings)
     )
-
-
-def test_settings_and_the_package_itself_do_not_import_torch() -> None:
-    names = "foster, foster.settings.learner, foster.bundle.promotion, foster.cli"
-    code = f"import {names}, sys; print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_an_augmentation_and_its_parts_take_the_place_of_any_earlier_one():
