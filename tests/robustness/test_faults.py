@@ -1,18 +1,14 @@
 """Faults from outside: a full disk, a read-only folder, data or checkpoints that are gone, a loss that explodes."""
 
 import io
-import itertools
-import pickle
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-import requests
 import torch
 from full_disk import FullDisk
+from small_cifar import archive_of, published, small_files, write
 from tiny_runs import (
     Interruption,
     Outcome,
@@ -35,6 +31,7 @@ from foster.errors import DataError, FolderError, TrainingError
 from foster.events import Event
 from foster.experiment.folder import RunFolder
 from foster.reports.progress import LineProgress
+from foster.settings.datasets import CATALOGUE
 from foster.settings.fit import FitSettings
 
 Reference = Callable[..., Outcome]
@@ -132,32 +129,16 @@ def test_a_run_whose_checkpoints_are_gone_does_not_start_anew_over_its_results(
     assert_same(replace(outcome(path), losses=whole.losses), whole)  # what was told before may be gone
 
 
-def write_small_cifar(folder: Path) -> None:
-    """CIFAR-10 in the published layout, 4 training images and 2 test images a class."""
-    folder.mkdir(parents=True)
-    chance, labels = np.random.default_rng(0), itertools.count()
-
-    def batch(num_images: int) -> dict[bytes, object]:
-        data = chance.integers(0, 256, (num_images, 3072), dtype=np.uint8)
-        return {b"data": data, b"labels": [next(labels) % 10 for _ in range(num_images)]}
-
-    files: dict[str, object] = {f"data_batch_{k}": batch(8) for k in range(1, 6)}
-    files |= {"test_batch": batch(20), "batches.meta": {b"label_names": [f"class {k}".encode() for k in range(10)]}}
-    for name, content in files.items():
-        (folder / name).write_bytes(pickle.dumps(content, protocol=3))
-
-
 def test_data_that_disappears_gives_one_line_on_resume_and_is_not_needed_between_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def no_network(*arguments: object, **options: object) -> None:
-        raise requests.ConnectionError("Max retries exceeded")
-
-    monkeypatch.setattr("requests.get", no_network)
-    monkeypatch.setattr("foster.data.cifar.check_md5", lambda path, md5: None)
+    source = published(archive_of(small_files()))  # at an address where nobody listens
+    facts = replace(CATALOGUE["cifar100"], published=source, num_classes=3, num_train=5, num_test=2)
+    monkeypatch.setitem(CATALOGUE, "cifar100", facts)
+    monkeypatch.setenv("no_proxy", "*")
     data, aside = tmp_path / "data", tmp_path / "aside"
-    write_small_cifar(data / "cifar-10-batches-py")
-    overrides = ("dataset=cifar10", f"data={data}", "base_classes=5", "increment=5", "memory_per_class=2")
+    files = write(data / source.folder, small_files())
+    overrides = ("dataset=cifar100", f"data={data}", "base_classes=1", "increment=1", "memory_per_class=2")
 
     def lose_data(event: Event) -> None:
         if isinstance(event, events.TaskEnded) and data.exists():
@@ -168,16 +149,15 @@ def test_data_that_disappears_gives_one_line_on_resume_and_is_not_needed_between
     aside.rename(data)
     path = stopped_run(tmp_path / "run", *overrides)
     data.rename(aside)
-    with pytest.raises(DataError, match=f"no connection.*put cifar-10-python.tar.gz into {data}") as error:
+    with pytest.raises(DataError, match=f"{source.archive} into {data}") as error:
         resume(path)
     only_line(error)
     aside.rename(data)
-    (data / "cifar-10-batches-py" / "data_batch_3").write_bytes(b"\x80\x02}q")
-    with pytest.raises(DataError, match="data_batch_3") as error:
+    (files / "train").write_bytes(b"\x80\x02}q")
+    with pytest.raises(DataError, match="train") as error:
         resume(path)
     only_line(error)
-    shutil.rmtree(data)
-    write_small_cifar(data / "cifar-10-batches-py")
+    write(files, small_files())
     resume(path)
     assert_same(outcome(path), outcome(tmp_path / "whole"))
 
