@@ -1,1 +1,1 @@
-"""The folder that you ship. What it holds and where it stands is known without torch; `folder` reads and writes it."""
+"""Bundles: the folder that is shipped. Only `folder` needs torch."""

@@ -1,4 +1,4 @@
-"""What is known of the entries of a bundle's history. They are kept as they are; what is read from them is checked."""
+"""The entries of a bundle's history. Known fields are checked when a bundle is read; entries are kept unchanged."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from foster.system.counts import counted
 from foster.system.documents import Count, Document, Percent, Seconds, Share, first_problem
 
 FORGOTTEN = "a forgotten class"
-"""What stands in place of a name that is gone."""
+"""Replaces the name of a forgotten class."""
 
 
 class _ClassRow(Document):
@@ -44,12 +44,12 @@ class _Entry(Document):
     checks: dict[Literal["held-out", "exemplar"], _Check] = Field(default_factory=dict)
     removed_photos: Count = 0
     renamed: dict[str, str] = Field(default_factory=dict)
-    """Old names of classes and the new one of each; several that became one class have the same."""
+    """The new name of each renamed class, by its old name; classes that were merged have the same new name."""
     forgotten: tuple[str, ...] = ()
 
 
 def checked_entry(entry: dict[str, Any]) -> dict[str, Any]:
-    """The entry itself, where all that is known of it has the right form; else ValueError."""
+    """The entry itself; ValueError if a known field is not valid."""
     try:
         _Entry.model_validate(entry)
     except ValidationError as error:
@@ -58,7 +58,7 @@ def checked_entry(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def entry_title(entry: Mapping[str, Any]) -> str:
-    """What was learned, or what was done to which classes."""
+    """What was learned or changed, for lists of the history."""
     renamed = entry.get("renamed", {})
     if renamed:
         names, (into, *_) = list(renamed), renamed.values()

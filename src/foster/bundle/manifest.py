@@ -117,7 +117,7 @@ class Manifest(Frozen):
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """The modules that have its method or its backbone, where these are not ours."""
+        """The plug-in modules of its method and backbone."""
         named = self.settings.get("plugins", [])
         return tuple(map(str, named)) if isinstance(named, list) else ()
 
@@ -128,7 +128,7 @@ class Manifest(Frozen):
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The facts of a bundle; its other files are not looked at."""
+    """Read and check `bundle.json`; the other files are not read."""
     path = real_folder(folder) / MANIFEST
     try:
         data = read_json(path, max_bytes=MAX_MANIFEST_BYTES)
@@ -154,7 +154,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def checked_files(folder: Path, manifest: Manifest) -> Iterator[tuple[str, bytes]]:
-    """The files of the bundle in the real folder `folder`, one by one; BundleError where one is not as it was."""
+    """The files of the bundle, one by one; BundleError if one was changed. `folder` is not a link."""
     for name, facts in manifest.files.items():
         yield name, read_checked(folder, name, facts.bytes, facts.sha256)
 

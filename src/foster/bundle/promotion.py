@@ -17,7 +17,7 @@ from foster.system.locking import locked
 
 LINK, HISTORY, LOCK = "current", "current.json", ".current.lock"
 MAX_NAME = 255
-"""Letters that the name of a folder may have."""
+"""The longest name of a folder."""
 
 
 def _plain_name(name: str) -> str:
@@ -46,7 +46,7 @@ class Promotion:
 
 
 def check_files(bundle: Path) -> None:
-    """Whether all files of a bundle are as they were written; BundleError where one is not."""
+    """Check the hashes of all files of a bundle. Raises BundleError."""
     folder = real_folder(bundle)
     for _ in checked_files(folder, read_manifest(folder)):
         pass
@@ -60,7 +60,7 @@ def promote(bundle: Path, check: Callable[[Path], object] = check_files) -> Prom
     target = real_folder(bundle).resolve()
     _check_name(target)
     check(target)
-    # A link may stand elsewhere, and the parent of '.' or '..' is not what stands before its last slash.
+    # A link to the bundle may be in another folder; and '.' and '..' do not end in the bundle's name.
     is_plain = not bundle.is_symlink() and bundle.name not in ("", "..")
     link = (bundle if is_plain else target).parent / LINK
     with locked(link.parent, LOCK):

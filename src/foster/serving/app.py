@@ -44,7 +44,7 @@ class Session(BaseModel):
 
 
 class Problem(BaseModel):
-    """What every answer that is no success holds: one line that says why."""
+    """The body of every error response: one line with the reason."""
 
     error: str
 
@@ -79,7 +79,7 @@ async def _not_done(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _not_valid(request: Request, error: Exception) -> JSONResponse:
-    """The first problem as one line; what was sent is not repeated."""
+    """The first validation error as one line, without the value that was sent."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part not in ("query", "body", "path"))
@@ -87,7 +87,7 @@ async def _not_valid(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _left(request: Request, error: Exception) -> JSONResponse:
-    """The client is gone; the status is for the metrics."""
+    """The client has disconnected; the status is only counted in the metrics."""
     return refused(SENDER_LEFT, "the sender left")
 
 
@@ -119,7 +119,7 @@ async def sign_in(session: Session, request: Request, service: RunningService) -
 
 
 def page(name: str, status: int = 200) -> HTMLResponse:
-    """A page with a policy under which only its own scripts and styles work, and only with this server."""
+    """A page whose content security policy allows its own scripts and styles, and requests to this server."""
     text, policy = _assembled(name)
     return HTMLResponse(text, status, {"content-security-policy": policy})
 

@@ -45,7 +45,7 @@ class Batcher:
 
     @contextmanager
     def coming(self) -> Iterator[None]:
-        """Inside, another image is about to arrive, so that a batch may wait for it."""
+        """Announce an image that is being decoded, so that a batch may wait for it."""
         self._num_coming += 1
         try:
             yield
@@ -54,7 +54,7 @@ class Batcher:
             self._changed.set()
 
     async def answer(self, served: Served, image: Tensor) -> Prediction:
-        """What an image uint8 `[3, H, W]` at the network's size shows."""
+        """The prediction for an image uint8 `[3, H, W]` at the network's size."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting(served, image, loop.time(), loop.create_future())
         self._waiting.append(waiting)
@@ -92,7 +92,7 @@ class Batcher:
                     await self._changed.wait()
 
     def _next_batch(self) -> list[_Waiting]:
-        """The first images of the bundle that is first in line; others keep their places."""
+        """The first images of the bundle that the first image in the queue belongs to."""
         alive = [waiting for waiting in self._waiting if not waiting.answer.done()]  # the others were cancelled
         batch = [waiting for waiting in alive if waiting.served is alive[0].served][: self._batch_size]
         self._waiting = [waiting for waiting in alive if waiting not in batch]

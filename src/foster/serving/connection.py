@@ -1,4 +1,4 @@
-"""HTTP/1.1 as uvicorn speaks it, with a deadline for headers, and refusals in JSON before there is a request."""
+"""uvicorn's HTTP/1.1 protocol with a deadline for headers, and JSON answers to requests that cannot be parsed."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ class Connection(H11Protocol):
         self._refuse(HTTPStatus.BAD_REQUEST, "this is not a valid HTTP request")
 
     def _set_deadline(self) -> None:
-        """The deadline runs while no request is being answered, which also ends a body that nobody reads any more."""
+        """Run the deadline while no request is being answered. It also ends a body that is no longer read."""
         is_answering = self.conn.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY)
         if self._deadline is not None and is_answering:
             self._deadline.cancel()
@@ -48,7 +48,7 @@ class Connection(H11Protocol):
         self.transport.close()
 
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
-        """Answer and close; only close where an answer has begun, or the client has left."""
+        """Answer, if no answer has begun and the client is still connected, and close the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self.transport.is_closing():
             body = json.dumps({"error": reason}).encode()
             headers = {"content-type": "application/json", "content-length": len(body), "connection": "close"}

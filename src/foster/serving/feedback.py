@@ -26,7 +26,7 @@ from foster.errors import FolderError, explained
 from foster.system.files import open_limited, read_limited, write_bytes
 
 ENDINGS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
-"""Of formats whose files do not end in the format's name."""
+"""File endings of formats whose name is not the usual ending."""
 
 OWN_NAME = re.compile(r"[0-9a-f]{16}\.[a-z0-9]{2,4}")
 MOST_SHOWN = 1000
@@ -44,7 +44,7 @@ class FullError(FolderError):
 
 
 def photo_name(content: bytes) -> str:
-    """What an image file is called in the folder: the same file always has the same name."""
+    """The name of an image file in the folder: the start of its hash, so the same file has the same name."""
     return _photo_name(io.BytesIO(content), sha256(content))
 
 
@@ -65,7 +65,7 @@ class FeedbackFolder:
             folder.mkdir(parents=True, exist_ok=True)
 
     def store(self, content: bytes, label: str) -> StoredPhoto:
-        """Keep an image file that can be decoded, as it is. Raises DataError or FolderError."""
+        """Store an image file unchanged. Raises DataError or FolderError."""
         label, photo = folder_name(label, "label"), photo_name(content)
         with self._lock:
             before = self._find(photo)
@@ -101,7 +101,7 @@ class FeedbackFolder:
         return path.parent.name if path else None
 
     def counts(self) -> dict[str, int]:
-        """How many photos of each class are here, whoever put them there."""
+        """The number of photos in each class folder."""
         counts: dict[str, int] = {}
         for folder in self._classes():
             with suppress(FileNotFoundError):
@@ -159,11 +159,11 @@ class PhotosToLabel:
         return list(by_hash.values())
 
     def left(self) -> list[PhotoToLabel]:
-        """Those without a label."""
+        """The photos without a label."""
         return [entry for entry in self.all() if self._feedback.label_of(entry.photo) is None]
 
     def content(self, photo: str) -> bytes | None:
-        """The file of a photo; None where there is no such one."""
+        """The content of a photo's file; None if there is no such photo."""
         path = next((entry.path for entry in self.all() if entry.photo == photo), None)
         try:
             return None if path is None else read_limited(path, MAX_FILE_BYTES)

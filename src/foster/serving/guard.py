@@ -34,7 +34,7 @@ def refused(status: int, reason: str, headers: Mapping[str, str] | None = None) 
 
 
 def session_of(token: str) -> str:
-    """The value of the cookie, derived from the token, which cannot be computed from it."""
+    """The value of the cookie: a keyed hash, from which the token cannot be computed."""
     return hmac.new(token.encode(), b"foster session", hashlib.sha256).hexdigest()
 
 

@@ -16,7 +16,7 @@ class Options:
     host: str = "127.0.0.1"
     port: int = 8000
     token: str = field(default="", repr=False)
-    """What every request but that for health must bring; empty: none."""
+    """The token that every request except /health must carry; empty for none."""
     allowed_hosts: tuple[str, ...] = ()
     """Names under which the server may be called without a token, besides localhost and addresses."""
     feedback: Path | None = None
@@ -25,7 +25,7 @@ class Options:
     """A folder of photos that the page offers to be labelled."""
     device: str = "auto"
     unknown_below: float | Literal["auto"] | None = None
-    """Below which confidence a photo is unknown; "auto": by what the bundle says is usual, where it does."""
+    """A photo is unknown below this confidence; "auto" uses the bundle's own test for unknown photos."""
     max_bytes: int = 20 * MEBIBYTE
     """The largest body of a request."""
     max_waiting: int = 256

@@ -27,7 +27,7 @@ MOST_FIELDS = 8
 MOST_FIELD_BYTES = 4096
 NAME_LENGTH = 120
 NUM_CHOICES = 9
-"""As many classes as there are keys for them."""
+"""Classes that are offered: one for each of the keys 1 to 9."""
 
 _LABELLED = {
     "type": "object",
@@ -135,7 +135,7 @@ class Form(NamedTuple):
 
 
 class _InMemory(MultiPartParser):
-    """Nothing of a request is written to the disk; its size is limited before."""
+    """Keeps uploads in memory; the guard has limited their size."""
 
     spool_max_size = 2**40
 
@@ -228,7 +228,7 @@ async def classes(service: RunningService) -> Classes:
 
 @router.get("/info")
 async def info(service: RunningService) -> Info:
-    """The bundle in use, and what the server takes."""
+    """The bundle in use, and the limits of the server."""
     served = service.current.now
     knowledge = served.learner.knowledge
     assert knowledge is not None, "what is served was loaded"
@@ -362,7 +362,7 @@ async def label_photo(new: NewLabel, content: Content, service: RunningService, 
 
 @contextmanager
 def _without_paths() -> Iterator[None]:
-    """Errors become answers without a path of the machine."""
+    """Turn errors into responses that contain no path of the machine."""
     try:
         yield
     except ImageError as error:
@@ -377,5 +377,5 @@ def _without_paths() -> Iterator[None]:
 
 
 def _shortened(prediction: Prediction, name: str, num_classes: int) -> Prediction:
-    """The answer under another name, with its best classes alone."""
+    """The prediction under another name, with its most probable classes."""
     return replace(prediction, name=name, top=prediction.top[:num_classes])

@@ -1,4 +1,4 @@
-"""From options to a server that listens."""
+"""Start the server."""
 
 import logging
 import os
@@ -80,7 +80,7 @@ def _check(options: Options) -> None:
 
 
 def _bound(options: Options) -> socket.socket:
-    """Bind the address before the bundle is loaded, so that one that is in use is reported at once."""
+    """Bind the address. This comes before the bundle is loaded, so that an address in use is reported at once."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

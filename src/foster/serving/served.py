@@ -69,7 +69,7 @@ class Served:
         return cls(learner, folder.name, version, unknown_below)
 
     def answers(self, images: Tensor) -> list[Prediction]:
-        """What images uint8 `[N, 3, H, W]` show, each with as many classes as anybody may ask for."""
+        """Predictions for images uint8 `[N, 3, H, W]`, each with its `MOST_CLASSES` most probable classes."""
         return self.learner.answers(images, MOST_CLASSES, self.unknown_below)
 
     def picture(self, content: bytes) -> Picture:
@@ -146,7 +146,7 @@ class Current:
         self.now = load(self._folder)
         self.num_swaps = 0
         self.problem: str | None = None
-        """Why the bundle in use is not the promoted one, without any path; None where it is."""
+        """Why the promoted bundle is not in use, without any path; None if it is."""
         self._failed: Path | None = None
         self._retry_at = 0.0
 

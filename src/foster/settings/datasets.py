@@ -87,7 +87,7 @@ class DatasetFacts:
     read_by: str | Callable[..., Any]
     """The function that reads training and test images, or where to import it from: `module:function`."""
     tasks: tuple[tuple[int, ...], ...] = ()
-    """Of a dataset with tasks of its own: how many training images each brings of each class seen by then."""
+    """For a dataset with its own tasks: the training images of each task, counted for each class seen so far."""
     published: Published | None = None
     photo_augmentations: tuple[tuple[str, str], ...] = ()
     """For photos of many sizes: pairs of an augmentation for small images and the one that replaces it."""
@@ -133,7 +133,7 @@ def _synthetic_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
 
 
 def _photo_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    """The published numbers; how many classes a subset of one's own has is known from its file."""
+    """The published facts. The number of classes in a user's own subset is unknown until its file is read."""
     is_own_subset = facts.name == "imagenet100" and bool(asked.photos.subset)
     num_classes = 0 if is_own_subset else facts.num_classes
     return replace(facts, image_size=asked.photos.image_size, num_classes=num_classes)
@@ -278,7 +278,7 @@ def dataset_facts(name: str, asked: Asked) -> DatasetFacts:
 
 
 GIVEN = "tasks"
-"""What a scenario is called, after its dataset, whose tasks are those of the dataset."""
+"""The ending of a scenario's name where the dataset gives the tasks."""
 
 
 def task_sizes(num_classes: int, base_classes: int, increment: int, given: Sequence[int] = ()) -> tuple[int, ...]:

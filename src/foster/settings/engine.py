@@ -16,7 +16,7 @@ class EngineSettings(Frozen):
     error."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of convolutions and activations in training; auto is bfloat16 on a GPU that has it."""
+    """The number format of convolutions and activations in training; auto is bfloat16 on a GPU that supports it."""
     compile: Choice = "auto"
     """Compile blocks for which there are no kernels of ours (torch.compile)."""
     capture: Choice = "auto"

@@ -49,7 +49,7 @@ from foster.system.counts import counted
 from foster.system.files import read_limited, user_path
 
 MAX_NAMES_BYTES = 2**24
-"""Of a file with a class order."""
+"""The largest file with a class order."""
 
 
 class Settings(CommonSettings):
@@ -113,7 +113,7 @@ class Settings(CommonSettings):
         return self
 
     def problem(self, facts: DatasetFacts) -> str | None:
-        """What does not fit a dataset with these facts; numbers that are not known yet are not checked."""
+        """Why the settings do not fit a dataset with these facts, or None. Numbers that are not known yet are not checked."""
         side, num_classes = facts.image_size, facts.num_classes
         if side and (problem := self.augmentation_settings.problem((side, side))):
             return problem
@@ -180,7 +180,7 @@ class Settings(CommonSettings):
         return super().why_unused(key)
 
     def remarks(self, num_tasks: int) -> list[str]:
-        """Settings that may not be meant in a scenario of so many tasks, a line each."""
+        """Warnings about settings that are probably a mistake in a scenario of `num_tasks` tasks, one line each."""
         return [f"{self.method}.{remark}" for remark in self.options.remarks(num_tasks)]
 
     def nested(self) -> dict[str, Any]:
@@ -224,12 +224,12 @@ DATASET_SECTIONS: dict[str, Callable[[str], bool]] = {
     "synthetic": lambda dataset: dataset == "synthetic",
     "photos": lambda dataset: bool(CATALOGUE[dataset].photo_augmentations),
 }
-"""Sections for some datasets only, with the test for these."""
+"""Sections that only some datasets use; the function tells which."""
 
 DATASETS_OF = {"photos.subset": ["imagenet100", "folder"]} | {
     f"photos.{key}": ["folder"] for key in ("train_list", "test_list", "test_share")
 }
-"""Keys for some datasets only, with these."""
+"""Keys that only some datasets use, with these datasets."""
 
 
 def load_settings(

@@ -14,7 +14,7 @@ class Frozen(BaseModel):
 
 
 USUAL_RATE_OF_ADAM = 0.01
-"""Above this rate, Adam's steps are rarely meant."""
+"""A higher learning rate is probably a mistake for Adam."""
 
 
 class FitSettings(Frozen):
@@ -66,7 +66,7 @@ class FitSettings(Frozen):
 
     @property
     def remark(self) -> str:
-        """Why this schedule may not be meant, as `key: remark`; else empty."""
+        """A warning about a schedule that is probably a mistake, as `key: warning`; else empty."""
         if self.optimizer != "sgd" and self.learning_rate > USUAL_RATE_OF_ADAM:
             return f"learning_rate: {self.learning_rate:g} is high for {self.optimizer}, whose usual rate is 0.001"
         if not self.milestones or self.milestones[0] < self.epochs:

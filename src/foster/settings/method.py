@@ -111,7 +111,7 @@ class MethodSettings(Frozen):
         return None
 
     def remarks(self, num_tasks: int) -> list[str]:
-        """Settings that may not be meant, as `key: remark`, without the method's name."""
+        """Warnings about settings that are probably a mistake, as `key: warning`, without the method's name."""
         idle = [f"{key}: this has no effect without {needed}" for key, needed in self.without_effect().items()]
         return idle + [f"{name}.{fit.remark}" for name, fit in _schedules(self) if fit.remark]
 

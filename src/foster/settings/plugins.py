@@ -31,16 +31,16 @@ Thing = TypeVar("Thing")
 
 
 class Origin(NamedTuple):
-    """Where what was registered comes from: the plug-in, and the class or function in it."""
+    """The origin of a registered name: the plug-in, and the class or function in it."""
 
     plugin: str
     maker: str
 
 
 _ORIGINS: dict[tuple[Kind, str], Origin] = {}
-"""Of every name that a plug-in registered; ours have none."""
+"""The origin of every name that a plug-in registered."""
 _HASHES: dict[str, str] = {}
-"""Of the files of every plug-in, as they were when it was imported, by its module."""
+"""The hash of each plug-in's files when it was imported, by its module."""
 _importing: list[str] = []
 
 
@@ -140,7 +140,7 @@ def _load(asked: str, folder: Path) -> str:
 
 
 def _check_names(file: Path) -> None:
-    """Refuse a file or a package in whose place Python would run another of its name."""
+    """Refuse a file or package whose name belongs to another module, which Python would import instead."""
     there = sys.modules.get(file.stem)
     spec = there.__spec__ if there else importlib.util.find_spec(file.stem)
     origin = spec.origin if spec else None
@@ -157,7 +157,7 @@ def _own_path(origin: str | None) -> Path:
 
 
 def _is_installed(path: Path) -> bool:
-    """Whether a module or a package lies where installed ones do, which have their names everywhere."""
+    """Whether a module is installed, so that its name works from any folder."""
     standard = [Path(sysconfig.get_path(key)).resolve() for key in ("stdlib", "purelib", "platlib")]
     return any(map(path.is_relative_to, standard)) or any(path.parent.glob("*.dist-info"))
 
@@ -207,7 +207,7 @@ def _imported_beside(content: bytes, folder: Path) -> list[Path]:
 
 
 def _add_to_path(folder: Path) -> None:
-    """Last, so that no file there takes the place of a module that others need."""
+    """Append a folder to sys.path: last, so that no file in it hides another module."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     importlib.invalidate_caches()
@@ -215,7 +215,7 @@ def _add_to_path(folder: Path) -> None:
 
 @contextmanager
 def _one_line(asked: str, name: str, hint: str = "") -> Iterator[None]:
-    """Whatever goes wrong in an import is one line. What is registered inside belongs to the plug-in `name`."""
+    """Turn an error of an import into one line. Names that are registered inside belong to the plug-in `name`."""
     _importing.append(name)
     try:
         yield

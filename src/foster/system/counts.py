@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 ABSENT = "–"
-"""Where there is no number."""
+"""Shown in place of a missing number."""
 
 
 def counted(number: int, thing: str) -> str:

@@ -14,7 +14,7 @@ from foster.errors import FolderError, words_of
 
 
 def user_path(path: str | Path) -> Path:
-    """A path as a user gives it: `~` and `~name` are home folders; where nobody has that name, it is a file's."""
+    """A path as a user gives it: `~` and `~name` are home folders; if there is no such user, it is a file name."""
     try:
         return Path(path).expanduser()
     except RuntimeError:

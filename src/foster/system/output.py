@@ -1,4 +1,4 @@
-"""What the command prints: names from files that cannot move a terminal's cursor, and output that cannot be written."""
+"""Output of the command: text from files without control characters, tables, and streams that cannot be written."""
 
 import io
 import json
@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 UNBOUNDED = 1000
-"""Characters a line where no terminal sets a limit: in a file or a pipe, a row of a table is one line."""
+"""The width of lines in a file or a pipe, where a row of a table is one line."""
 
 
 def show(*renderables: object) -> None:
@@ -25,7 +25,7 @@ def show(*renderables: object) -> None:
 
 
 def plain_text(renderable: object) -> str:
-    """What rich draws, as lines without colours that are as long as they need to be."""
+    """A rich renderable as text without colours; lines are not wrapped."""
     from rich.console import Console
 
     file = io.StringIO()
@@ -61,7 +61,7 @@ def printable(text: str) -> str:
 
 
 def drop_unwritable_output() -> None:
-    """Forget what standard output did not take: Python would try again at exit, and fail."""
+    """Discard output that could not be written: Python would try again at exit, and fail."""
     try:
         sys.stdout.flush()
     except OSError:

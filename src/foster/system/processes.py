@@ -97,13 +97,13 @@ def check_divides(batch_size: int) -> None:
 
 
 def barrier() -> None:
-    """Wait until all processes are here."""
+    """Wait until all processes have called it."""
     if not process_group().is_alone:
         agreed(False)
 
 
 def agreed(is_wanted: bool) -> bool:
-    """Whether any of the processes wants it: all get the same answer. All must ask at the same place."""
+    """True on every process if it is wanted on any. All processes must call it together."""
     if process_group().is_alone:
         return is_wanted
     import torch
