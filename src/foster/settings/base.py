@@ -66,7 +66,7 @@ class CommonSettings(Frozen):
     usual_augmentation: ClassVar[str]
     """The name that stands for the default augmentation."""
     untrained: ClassVar[tuple[str, ...]] = ()
-    """Values of `method` that name no trained method, such as auto; the options are then those of the default method."""
+    """Values of `method` that name no trained method; the options are then those of the default method."""
 
     method: str = DEFAULT_METHOD
     """The algorithm; `foster list methods` lists all."""

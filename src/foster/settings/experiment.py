@@ -113,7 +113,7 @@ class Settings(CommonSettings):
         return self
 
     def problem(self, facts: DatasetFacts) -> str | None:
-        """Why the settings do not fit a dataset with these facts, or None. Numbers that are not known yet are not checked."""
+        """Why the settings do not fit a dataset with these facts, or None. Unknown numbers are not checked."""
         side, num_classes = facts.image_size, facts.num_classes
         if side and (problem := self.augmentation_settings.problem((side, side))):
             return problem

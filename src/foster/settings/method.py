@@ -34,12 +34,11 @@ class MethodSettings(Frozen):
     paper: ClassVar[str] = ""
     """Where it was published."""
     look: ClassVar[tuple[str, str] | None] = None
-    """Colour and marker of its curves. Ours are after Okabe and Ito, and three after Tol, that colour-blind people can
-    tell apart; markers help in print."""
+    """Colour and marker of its curves. Our colours are from the colour-blind safe palettes of Okabe and Ito and of Tol."""
     classifies_by: ClassVar[Literal["head", "nearest_mean"]] = "head"
     """Which classifier gives the method's result."""
     plain_words: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Its phases and variants in words for a reader who has photos and no paper."""
+    """Names of its phases and variants for users who have not read the paper."""
     grown_variant: ClassVar[str] = ""
     """The variant whose network has new branches beside the frozen ones of the task before, where it keeps one."""
     published_augmentation: ClassVar[str] = "plain"
