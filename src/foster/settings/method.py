@@ -34,7 +34,7 @@ class MethodSettings(Frozen):
     paper: ClassVar[str] = ""
     """Where it was published."""
     look: ClassVar[tuple[str, str] | None] = None
-    """Colour and marker of its curves. Our colours are from the colour-blind safe palettes of Okabe and Ito and of Tol."""
+    """Colour and marker of its curves. Our colours are from colour-blind safe palettes (Okabe and Ito; Tol)."""
     classifies_by: ClassVar[Literal["head", "nearest_mean"]] = "head"
     """Which classifier gives the method's result."""
     plain_words: ClassVar[Mapping[str, str]] = MappingProxyType({})
