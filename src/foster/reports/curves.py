@@ -5,7 +5,7 @@ import math
 import statistics
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -58,6 +58,8 @@ class Curve:
     mean: tuple[float, ...]
     spread: tuple[float, ...]
     is_finished: bool = True
+    has_average: bool = True
+    """Whether the label has the average, or the last value."""
 
     @property
     def average(self) -> float:
@@ -66,13 +68,14 @@ class Curve:
 
     @property
     def end(self) -> End:
-        """The label of the curve: its name, and its average if all tasks are done."""
-        runs = f" (n = {self.num_runs})" if self.num_runs > 1 else ""
+        """The label of the curve: its name, and its average if all tasks are done; or its last value."""
+        last = self.mean[-1] if math.isfinite(self.mean[-1]) else 0.0
+        number = f"average {self.average:.1f}" if self.is_finished and math.isfinite(self.average) else ""
+        number = number if self.has_average else f"last {last:.1f}"
+        runs = f" (n = {self.num_runs})" if self.num_runs > 1 and number else ""
         # Spaces at which no line is broken.
-        numbers = f"average {self.average:.1f}{runs}".replace(" ", "\u00a0")
-        numbers = numbers if self.is_finished and math.isfinite(self.average) else ""
-        value = self.mean[-1] if math.isfinite(self.mean[-1]) else 0.0
-        return End(value, f"{self.label}  {numbers}".rstrip(), self.look, is_bold=self.is_result)
+        numbers = f"{number}{runs}".replace(" ", "\u00a0")
+        return End(last, f"{self.label}  {numbers}".rstrip(), self.look, is_bold=self.is_result)
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class Panel:
     scenario: str
     curves: list[Curve]
     note: str
+    of_what: str = "all classes seen"
 
 
 def accuracy_figure(results: Sequence[RunResult], title: str | None = None, *, across_orders: bool = False) -> Figure:
@@ -94,6 +98,27 @@ def accuracy_figure(results: Sequence[RunResult], title: str | None = None, *, a
     between the two best is written where they end.
     """
     return _figure(panels(results, across_orders=across_orders), title)
+
+
+def new_old_figure(results: Sequence[RunResult]) -> Figure:
+    """After each task, the accuracy on the classes of that task (left) and on those of all tasks before (right)."""
+    panels = []
+    for scenario, groups in by_scenario(run for run in results if run.new_accuracy).items():
+        drawn = groups[:MOST_DRAWN]
+        labels, looks, note = labels_of(drawn), looks_of(drawn), _note(drawn, groups)
+        for what in ("new", "old"):
+            curves = [
+                replace(_curve(label, look, runs, rows, is_result=True), has_average=False)
+                for label, group, look in zip(labels, drawn, looks, strict=True)
+                for runs in _of_same_tasks(group)
+                for rows in [[run.new_accuracy if what == "new" else run.old_accuracy for run in runs]]
+                if any(value is not None for row in rows for value in row)
+            ]
+            if curves:
+                panels.append(Panel(f"{scenario}: {what} classes", scenario, curves, note, f"the {what} classes"))
+    if not panels:
+        raise DataError("none of the runs tells new from old accuracy")
+    return _figure(panels, None)
 
 
 def variants_figure(named: Mapping[str, Sequence[RunResult]], title: str) -> Figure:
@@ -169,9 +194,10 @@ def _draw(axes: Axes, panel: Panel) -> None:
     counts = sorted({count for curve in panel.curves for count in curve.counts})
     most_ticks = 12 if columns(2) == 2 else 6
     axes.set_xticks(counts if len(counts) <= most_ticks else counts[:: math.ceil(len(counts) / most_ticks)])
-    axes.set(xlim=(counts[0], max(counts[-1], counts[0] + 1)), ylabel="accuracy on all classes seen (%)")
+    axes.set(xlim=(counts[0], max(counts[-1], counts[0] + 1)), ylabel=f"accuracy on {panel.of_what} (%)")
     axes.set_xlabel("\n".join(filter(None, (panel.curves[0].counted_by, wrapped(panel.note, AXES_WIDTH)))))
-    _draw_gap(axes, panel.curves)
+    if panel.curves[0].has_average:
+        _draw_gap(axes, panel.curves)
 
 
 def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
@@ -194,11 +220,23 @@ def _panel(scenario: str, groups: Sequence[Group]) -> Panel:
     drawn = list(groups[:MOST_DRAWN])
     augmentations = {group.augmentation for group in drawn}
     title = f"{scenario}, augmentation {drawn[0].augmentation}" if len(augmentations) == 1 else scenario
+    curves = [curve for each in zip(labels_of(drawn), drawn, looks_of(drawn), strict=True) for curve in _curves(*each)]
+    return Panel(title, scenario, curves, _note(drawn, groups))
+
+
+def _note(drawn: Sequence[Group], groups: Sequence[Group]) -> str:
+    """What a reader must know to compare the curves."""
     notes = [f"the best {len(drawn)} of {len(groups)} by their averages"] if len(groups) > len(drawn) else []
     notes += [] if share_orders(drawn) else ["curves of different class orders cannot be compared"]
     notes += ["band: one standard deviation"] if any(len(group.runs) > 1 for group in drawn) else []
-    curves = [curve for each in zip(labels_of(drawn), drawn, looks_of(drawn), strict=True) for curve in _curves(*each)]
-    return Panel(title, scenario, curves, ", ".join(notes))
+    return ", ".join(notes)
+
+
+def _of_same_tasks(group: Group) -> Iterator[list[RunResult]]:
+    """The runs of a group by their tasks: runs with different tasks cannot be averaged."""
+    ordered = sorted(group.runs, key=lambda run: run.classes_seen)
+    for _, same in itertools.groupby(ordered, key=lambda run: run.classes_seen):
+        yield list(same)
 
 
 def labels_of(groups: Sequence[Group]) -> list[str]:
@@ -233,12 +271,9 @@ def looks_of(groups: Sequence[Group]) -> list[Look]:
 def _curves(label: str, group: Group, look: Look) -> Iterator[Curve]:
     # The whole name stands on the group's other curve, which has the same colour.
     short = textwrap.shorten(label, 40, placeholder=" …")
-    # Runs that saw different tasks cannot be averaged point by point.
-    ordered = sorted(group.runs, key=lambda run: run.classes_seen)
-    for classes_seen, same in itertools.groupby(ordered, key=lambda run: run.classes_seen):
-        runs = list(same)
+    for runs in _of_same_tasks(group):
         # A single point has no line that could be seen.
-        dashed = Look(look.colour, "" if len(classes_seen) > 1 else look.marker, "--")
+        dashed = Look(look.colour, "" if len(runs[0].classes_seen) > 1 else look.marker, "--")
         for name in dict.fromkeys(name for run in runs for name in run.shown_variants):
             accuracies = [run.variants[name].accuracy for run in runs if name in run.variants]
             yield _curve(f"{short} {name}", dashed, runs, accuracies, is_result=False)
@@ -257,6 +292,10 @@ def _curve(
         runs[0].counted_by,
         runs[0].counts,
         mean=tuple(map(statistics.fmean, by_task)),
-        spread=tuple(statistics.stdev(values) if len(values) > 1 else 0.0 for values in by_task),
+        # Python's stdev fails on NaN.
+        spread=tuple(
+            statistics.stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else 0.0
+            for values in by_task
+        ),
         is_finished=all(run.finished for run in runs),
     )

@@ -4,8 +4,8 @@ import pytest
 from foster.errors import DataError
 from foster.events import EpochEnded
 from foster.reports.archive import open_archives
-from foster.reports.curves import MOST_DRAWN
-from foster.reports.histories import loss_figure, new_old_figure
+from foster.reports.curves import MOST_DRAWN, new_old_figure
+from foster.reports.losses import loss_figure
 from foster.reports.results import read_result
 
 
@@ -32,9 +32,9 @@ def test_new_and_old_accuracy_have_a_panel_each(write_run):
     told = {"new_accuracy": [90.0, 80.0], "old_accuracy": [None, 55.0]}
     runs = [read_result(write_run(method, method=method, **told)) for method in ("foster", "wa")]
     new, old = new_old_figure(runs).axes
-    curves = {"new": [90.0, 80.0], "old": [55.0]}
+    curves = {"new": [90.0, 80.0], "old": [np.nan, 55.0]}
     for axes, values in zip((new, old), curves.values(), strict=True):
-        assert list(axes.lines[0].get_ydata()) == values
+        assert np.array_equal(axes.lines[0].get_ydata(), values, equal_nan=True)
         assert {text.get_text().split()[0] for text in axes.texts} == {"foster", "wa"}
     without = read_result(write_run("none", method="replay"))
     some, _ = new_old_figure([without, *runs]).axes
@@ -51,9 +51,8 @@ def test_new_and_old_accuracy_have_a_panel_each(write_run):
 def test_a_run_in_its_second_task_has_no_old_accuracy_to_draw_yet(write_run):
     numbers = {"new_accuracy": [90.0], "old_accuracy": [None]}
     first = read_result(write_run("first", accuracy=[90.0], task_sizes=[2], **numbers))
-    new, old = new_old_figure([first]).axes
+    (new,) = new_old_figure([first]).axes
     assert list(new.lines[0].get_ydata()) == [90.0]
-    assert list(old.lines[0].get_ydata()) == []
 
 
 def test_of_many_runs_of_several_scenarios_the_best_are_drawn_in_a_row_each(write_run):
@@ -70,7 +69,7 @@ def test_of_many_runs_of_several_scenarios_the_best_are_drawn_in_a_row_each(writ
     panels = new_old_figure(runs).axes
     assert [len(axes.texts) for axes in panels] == [2, 2, MOST_DRAWN, MOST_DRAWN]
     assert panels[0].get_title(loc="left") == "one: new classes"
-    assert str(MOST_DRAWN + 3) in panels[3].get_title(loc="left"), "how many there are"
+    assert str(MOST_DRAWN + 3) in panels[3].get_xlabel(), "how many there are"
     assert {text.get_text().split()[0] for text in panels[2].texts} == {f"m{k}" for k in range(3, MOST_DRAWN + 3)}
     colours = {(line.get_color(), line.get_marker()) for line in panels[2].lines[:MOST_DRAWN]}
     assert len(colours) == MOST_DRAWN
