@@ -111,8 +111,3 @@ def test_a_results_file_alone_has_no_network() -> None:
     assert len(result.accuracy) > 1
     with pytest.raises(foster.DataError, match="a results file alone"):
         _ = result.network
-
-
-def test_a_folder_without_results_is_told(tmp_path: Path) -> None:
-    with pytest.raises(foster.DataError, match=r"no results.json in"):
-        foster.load_results(tmp_path)

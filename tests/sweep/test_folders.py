@@ -1,7 +1,5 @@
 """Which folder a run of a sweep has, whatever was swept into the same place before."""
 
-import os
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +10,10 @@ from tiny_runs import records_of
 
 from foster.cli import main
 from foster.errors import FolderError, SettingsError
-from foster.experiment.folder import RunFolder, differing_key
 from foster.reports.groups import by_scenario
 from foster.reports.results import find_results
 from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun, plan_runs
-from foster.system.locking import locked, writer_of
 
 TINY = [*tiny_sweeps.TINY, "epochs_scale=0.005"]
 
@@ -65,10 +61,6 @@ def test_the_same_settings_are_the_same_run_however_they_were_given(
     assert names(hold("batch_size=0x40", "epochs_scale=5e-1")) == [first.name]
     (tmp_path / first.name).rename(tmp_path / "my own name")
     assert names(hold("batch_size=64", "epochs_scale=0.5")) == ["my own name"]
-
-
-def test_another_method_has_another_folder_where_neither_sweep_varies_it(hold: Callable[..., list[PlannedRun]]):
-    assert not {*names(hold("method=foster", "seed=1,2"))} & {*names(hold("method=replay", "seed=1,2"))}
 
 
 def test_a_run_of_other_settings_keeps_its_name_and_the_new_one_gets_an_ending(
@@ -125,28 +117,6 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path):
     (tmp_path / run.name / "thesis.txt").write_text("important")
     with pytest.raises(FolderError, match="is not empty"):
         placed([run], tmp_path)
-
-
-def test_the_method_is_named_first_among_what_differs():
-    foster, replay = (run.settings.nested() for run in plan_runs("cifar100-b0-inc10", ["method=foster,replay"]))
-    assert foster["augmentation"] != replay["augmentation"]
-    assert differing_key(foster, replay) == "method"
-    assert differing_key(foster, foster) is None
-    elsewhere = {**foster, "device": "cpu", "engine": {**foster["engine"], "threads": 3}}
-    assert differing_key(foster, elsewhere) is None
-    assert differing_key(foster, elsewhere, counted=["engine.precision"]) is None
-    assert differing_key(foster, elsewhere, counted=["engine.threads"]) == "engine.threads"
-    assert differing_key(foster, elsewhere, counted=["engine"]) == "engine.threads"
-
-
-def test_a_folder_tells_who_writes_to_it(tmp_path: Path):
-    folder = RunFolder(tmp_path / "run")
-    assert writer_of(folder.path) == ""
-    with locked(folder.path):
-        assert writer_of(folder.path) == f"process {os.getpid()} on {socket.gethostname()}"
-    assert writer_of(folder.path) == ""
-    (folder.path / "lock").write_text('{"process": 1, "host": "gone"}')
-    assert writer_of(folder.path) == "", "a lock file that a dead process left behind"
 
 
 @pytest.mark.slow
