@@ -51,8 +51,9 @@ def test_several_new_branches_are_explained_together(tmp_path):
     old_part = run.infer(growth.whole, images).logits - new.logits
     known = growth.whole.head.weight[:, : growth.old.feature_size]
     torch.testing.assert_close(old_part, old.features @ known.T)
-    frozen, added = branch_maps(run, growth, run.tested())
-    assert frozen.shape == added.shape == (len(images), 8, 8)
+    known_images = run.tested().of_classes(0, growth.old.num_classes)
+    frozen, added = branch_maps(run, growth, known_images)
+    assert frozen.shape == added.shape == (len(known_images), 8, 8)
 
 
 def test_grad_cam_of_a_run_without_boosting_is_refused_in_one_line(kept_runs):
