@@ -26,7 +26,7 @@ from foster.bundle.manifest import read_manifest
             ("learn", "photos", "--bundle", "new", "method=foster", "memory_total=1"),
             "1 exemplar cannot hold one of each of 2 classes",
         ),
-        (("learn", "photos/zero", "--bundle", "new"), "it holds 9 images, but no subfolders"),
+        (("learn", "photos/zero", "--bundle", "new"), "it holds 9 images and no subfolder"),
         (("learn", "photos", "--bundle", "new", "weights=x.pt"), "not a .safetensors file"),
         (("learn", "photos", "--bundle", "new", "backbone=timm:resnet18"), "needs timm"),
         (("predict", "nothing", "photos"), "there is no bundle 'nothing'"),

@@ -394,9 +394,9 @@ def are_suspect(probability: Tensor, labels: Tensor) -> Tensor:
 def left_out_probabilities(features: Tensor, labels: Tensor, groups: Sequence[int]) -> Tensor:
     """Probabilities `[N, C]` of each photo by discriminants of the others' features `[N, d]`, labels `[N]`.
 
-    Photos of one group are nearly the same: of those in one class the first counts, and those in several classes do
-    not. The classes must be `judgeable`. Suspects of a first round do not count in the second: several of them in one
-    class would support each other.
+    Photos of one group are nearly the same. Of a group in one class the first photo counts; a group in several classes
+    does not count. The classes must be `judgeable`. Suspects of a first round do not count in the second: several of
+    them in one class would support each other.
     """
     features = features.double()
     first: dict[int, int] = {}
@@ -415,8 +415,10 @@ def left_out_probabilities(features: Tensor, labels: Tensor, groups: Sequence[in
 
 
 def _probabilities(features: Tensor, labels: Tensor, teacher: Tensor, counts: Tensor) -> Tensor:
-    """By discriminants of the photos where `counts` `[N]`, each left out of its own; a photo has the probabilities of
-    its `teacher` `[N]`, where it has one."""
+    """Probabilities by discriminants of the photos where `counts` `[N]` is true; each of these is left out of its own.
+
+    A photo has the probabilities of its `teacher` `[N]`, the position of a photo or -1 for none.
+    """
     num_classes = int(labels.max()) + 1
     known = Statistics.empty(num_classes, features.shape[1]).added(features[counts], labels[counts])
     weight, bias = discriminants_of_few(known, SHRINKAGE)

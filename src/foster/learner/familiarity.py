@@ -33,8 +33,8 @@ SHRINKAGE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Familiarity:
-    """The usual confidence and nearness of photos of known classes that had no part in the classifier, and the
-    threshold above which about `KEPT_SHARE` of such photos score.
+    """Confidence and nearness of known photos that the classifier did not learn from, and the threshold that about
+    `KEPT_SHARE` of them reach.
 
     Nearness is a relative Mahalanobis distance (Ren et al., 2021) with its sign turned: the squared distance to the
     mean of all photos minus that to the nearest class mean. The covariances are those of all photos and those within

@@ -133,8 +133,8 @@ def test_parts_of_a_dataset_and_groups_of_classes_are_no_classes(folders: dict[P
 def test_dates_above_classes_are_refused_and_the_first_is_named(names: tuple[str, ...]) -> None:
     with pytest.raises(DataError) as error:
         check_are_classes(inner(**dict.fromkeys(names, CLASSES)), "'photos'")
-    assert f"are dates ({', '.join(names)}), and the classes (cat, dog) lie inside them" in str(error.value)
-    assert f"one date at a time, 'photos/{names[0]}' first" in str(error.value)
+    assert f"({', '.join(names)}), one level above the classes" in str(error.value)
+    assert f"if the classes are cat, dog, give 'photos/{names[0]}'" in str(error.value)
 
 
 @pytest.mark.parametrize("kind", [str, object])

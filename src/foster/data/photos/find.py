@@ -142,13 +142,8 @@ def _from_folder(folder: Path) -> Photos:
         seen = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     entries = sorted((entry for entry in seen if entry.is_dir()), key=lambda entry: natural_order(entry.name))
     if not entries:
-        loose = len(find_files(folder).images)
-        hint = (
-            f"it holds {counted(loose, 'image')}, but no subfolders"
-            if loose
-            else "it holds neither subfolders nor images"
-        )
-        raise DataError(f"{title} must have one subfolder for each class; {hint}")
+        loose = counted(len(find_files(folder).images), "image")
+        raise DataError(f"{title} must have one subfolder for each class; it holds {loose} and no subfolder")
     items: list[ImageLike] = []
     labels: list[str] = []
     names = _class_names(entries, title)
@@ -388,18 +383,14 @@ def check_are_classes(inner: Mapping[Path, Sequence[str]], title: str) -> None:
     names = [name for names in inner.values() for name in names]
     if not all(inner.values()) or all(map(DATE.fullmatch, names)):
         return
-    first, taken = next(iter(inner)), some([entry.name for entry in inner])
-    if all(DATE.fullmatch(entry.name) for entry in inner):
-        raise DataError(
-            f"the folders in {title} are dates ({taken}), and the classes ({some(inner[first])}) lie inside them; "
-            f"give one date at a time, '{shown(first)}' first and each as a learn of its own, or put the photos of "
-            "each class into one folder"
-        )
-    is_one_each = len(names) == len(inner)  # such as cat/images and dog/images
-    if len(set(names)) == len(names) and not is_one_each:
+    is_by_date = all(DATE.fullmatch(entry.name) for entry in inner)
+    is_group = len(set(names)) == len(names) > len(inner)  # not one folder in each, such as cat/images and dog/images
+    if is_by_date or is_group:
+        first, taken = next(iter(inner)), some([entry.name for entry in inner])
         raise DataError(
             f"{title} holds only folders of folders ({taken}), one level above the classes; if the classes are "
-            f"{some(inner[first])}, give '{shown(first)}'; if they are {taken}, put their photos directly into them"
+            f"{some(inner[first])}, give '{shown(first)}', and each of the others to a learn of its own; if they are "
+            f"{taken}, put their photos directly into them"
         )
 
 
