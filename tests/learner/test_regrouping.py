@@ -23,7 +23,6 @@ def known_by(learner: Learner) -> Knowledge:
 def test_tasks_keep_what_is_left_of_their_classes() -> None:
     groups = Regrouping(((1, 4), (2,), (5,)), ("a", "b", "c"))
     assert groups.task_sizes((1, 2, 2, 1)) == (0, 2, 0, 1)
-    assert groups.merged == [0]
 
 
 def test_probabilities_of_parts_are_added() -> None:

@@ -56,18 +56,6 @@ def test_another_learn_is_not_gone_on_with_and_a_way_out_is_told(tmp_path: Path)
         beside.progress(fingerprint(seed=2), ignore)
 
 
-def test_a_folder_of_something_else_is_never_touched(tmp_path: Path) -> None:
-    own = tmp_path / "photos"
-    own.mkdir()
-    (own / "cat.jpg").touch()
-    with pytest.raises(FolderError, match=r"holds 'cat\.jpg', which is not of a learn"), WorkFolder(own).opened():
-        pytest.fail("it was opened")
-    assert [path.name for path in own.iterdir()] == ["cat.jpg"]
-    (tmp_path / "link").symlink_to(own)
-    with pytest.raises(FolderError, match="is a link"), WorkFolder(tmp_path / "link").opened():
-        pytest.fail("it was opened")
-
-
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     with WorkFolder(tmp_path / "work").opened(), pytest.raises(FolderError), WorkFolder(tmp_path / "work").opened():
         pytest.fail("two hold it")

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.cells import cell_len
@@ -164,7 +164,7 @@ def learn(
         learner.configure(changes, training=training, plugins=plugins)
     if not quiet:
         typer.echo(f"reading {source}", err=True)
-    _learn(learner, source, bundle, max_drop, minutes, is_restarting, quiet)
+    _learn(learner, source, bundle, is_restarting, quiet, max_drop=max_drop, minutes=minutes)
     conclude(bundle, is_promoting)
 
 
@@ -184,13 +184,7 @@ def _is_written(bundle: Path, source: Path, old: Path | None) -> bool:
 
 
 def _learn(
-    learner: "Learner",
-    source: Path,
-    bundle: Path,
-    max_drop: float | None,
-    minutes: float | None,
-    is_restarting: bool,
-    quiet: bool,
+    learner: "Learner", source: Path, bundle: Path, is_restarting: bool, quiet: bool, **limits: Any
 ) -> None:
     """Learn, show what was learned, and save it."""
     from foster.bundle.files import check_free, remove_unfinished
@@ -206,9 +200,7 @@ def _learn(
         try:
             with progress_for(quiet=quiet) as listener:
                 noted = noting(listener, work.checkpoints.folder)
-                report = learner.learn(
-                    source, max_drop=max_drop, minutes=minutes, listener=noted, stop=stop, work_folder=work
-                )
+                report = learner.learn(source, listener=noted, stop=stop, work_folder=work, **limits)
             stop.raise_if_set()
         except UpdateError as error:
             show(learn_text(cast(LearnReport, error.report), learner.settings.training, num_shown=None))

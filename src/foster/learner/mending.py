@@ -48,11 +48,6 @@ class Regrouping:
     groups: tuple[tuple[int, ...], ...]
     class_names: tuple[str, ...]
 
-    @property
-    def merged(self) -> list[int]:
-        """The ids, afterwards, of classes that are several."""
-        return [k for k, group in enumerate(self.groups) if len(group) > 1]
-
     def task_sizes(self, before: Sequence[int]) -> tuple[int, ...]:
         """How many classes are left of those of each task; none of a task may be."""
         ends = torch.tensor(before).cumsum(0)
@@ -199,12 +194,13 @@ def _regrouped(
     if not knowledge.is_closed_form:
         return _regrouped_network(knowledge, after, settings, regrouping, report)
     after, checks = _solved_again(knowledge, after)
-    report = replace(report, checks=checks)
-    return after.with_entry(_entry(report, after)), report
+    return _mended(after, replace(report, checks=checks))
 
 
-def _entry(report: MendReport, after: Knowledge) -> dict[str, Any]:
-    return {**report.record(), "unknown_threshold": after.familiarity.threshold if after.familiarity else None}
+def _mended(after: Knowledge, report: MendReport) -> tuple[Knowledge, MendReport]:
+    """With an entry in the history."""
+    threshold = after.familiarity.threshold if after.familiarity else None
+    return after.with_entry({**report.record(), "unknown_threshold": threshold}), report
 
 
 @one_thread()
@@ -344,62 +340,38 @@ def _known_id(knowledge: Knowledge, name: str) -> int:
     return knowledge.class_names.index(wanted)
 
 
-# A network that was trained.
-
-
-FeaturesOf = Callable[[ImageSet], Tensor]
-"""Features `[N, d]` of images that are kept."""
-
-
-class _Seen:
-    """What the backbone, which stays as it is, makes of all images that are kept: each is looked at once."""
-
-    def __init__(self, knowledge: Knowledge, settings: LearnerSettings) -> None:
-        self.knowledge = knowledge
-        self.device = find_device(settings.device)
-        self.exemplars, self.held_out = (
-            knowledge.images_of(memory) for memory in (knowledge.exemplars, knowledge.held_out)
-        )
-        images = concatenate(self.exemplars, self.held_out).stack
-        plain = knowledge.classifier(self.device, means=torch.empty(0))
-        self._features = plain.features(images)
-        self._position = {own: k for k, own in enumerate(ids_of(images))}
-
-    def features(self, images: ImageSet) -> Tensor:
-        """`[N, d]` on the CPU, of some of these images."""
-        return self._features[[self._position[own] for own in ids_of(images.stack)]]
-
-    def classifier(self, knowledge: Knowledge, temperature: float | None = None) -> Classifier:
-        """That of before or after, without looking at the exemplars again."""
-        exemplars = knowledge.images_of(knowledge.exemplars)
-        means = class_means(self.features(exemplars), exemplars.labels, knowledge.num_classes)
-        return knowledge.classifier(self.device, temperature, means)
-
-
 def _regrouped_network(
-    before: Knowledge,
-    after: Knowledge,
-    settings: LearnerSettings,
-    regrouping: Regrouping,
-    report: MendReport,
+    before: Knowledge, after: Knowledge, settings: LearnerSettings, regrouping: Regrouping, report: MendReport
 ) -> tuple[Knowledge, MendReport]:
-    """The head's rows are put together or left out; compared with before on all images that are kept, and calibrated
-    again."""
-    seen = _Seen(before, settings)
-    after = replace(after, network=_network_of_groups(before, after, settings, regrouping, seen.features))
-    old, new = seen.classifier(before), seen.classifier(after, temperature=1.0)
+    """For a network that was trained: rows of the head are put together or left out. The result is compared with before
+    on all images that are kept, and calibrated again."""
+    device, everything = find_device(settings.device), [before.images_of(before.exemplars)]
+    everything.append(before.images_of(before.held_out))
+    kept = concatenate(*everything).stack
+    rows = before.classifier(device, means=torch.empty(0)).features(kept)  # the backbone stays as it is
+    position = {own: k for k, own in enumerate(ids_of(kept))}
+
+    def features_of(images: ImageSet) -> Tensor:
+        return rows[[position[own] for own in ids_of(images.stack)]]
+
+    def classifier(knowledge: Knowledge, temperature: float | None = None) -> Classifier:
+        exemplars = knowledge.images_of(knowledge.exemplars)
+        means = class_means(features_of(exemplars), exemplars.labels, knowledge.num_classes)
+        return knowledge.classifier(device, temperature, means)
+
+    after = replace(after, network=_network_of_groups(before, after, settings, regrouping, everything[0], features_of))
+    old, new = classifier(before), classifier(after, temperature=1.0)
     held_out, exemplars = after.images_of(after.held_out), after.images_of(after.exemplars)
-    features = seen.features(held_out)
+    features = features_of(held_out)
     fitted = fit_temperature(new.scores_on_cpu(features), held_out.labels)
     new.temperature = fitted or before.temperature
     checks = []
     for kind, images in (("held-out", held_out), ("exemplar", exemplars)):
         if len(images):
-            then = regrouping.summed(_probabilities(old, seen.features(images))).argmax(1)
-            now = _probabilities(new, seen.features(images)).argmax(1)
+            then = regrouping.summed(_probabilities(old, features_of(images))).argmax(1)
+            now = _probabilities(new, features_of(images)).argmax(1)
             names = images.class_names
             checks.append(compare(kind, images.labels.numpy(), then.numpy(), now.numpy(), names, len(names)))
-    report = replace(report, checks=tuple(checks), is_trained=True)
     familiarity = before.familiarity and before.familiarity.regrouped(
         regrouping.groups, (_probabilities(new, features), features)
     )
@@ -409,37 +381,34 @@ def _regrouped_network(
         num_calibration_images=len(held_out) if fitted else before.num_calibration_images,
         familiarity=familiarity,
     )
-    return after.with_entry(_entry(report, after)), report
+    return _mended(after, replace(report, checks=tuple(checks), is_trained=True))
 
 
 def _network_of_groups(
-    knowledge: Knowledge, after: Knowledge, settings: LearnerSettings, regrouping: Regrouping, features_of: FeaturesOf
+    knowledge: Knowledge,
+    after: Knowledge,
+    settings: LearnerSettings,
+    regrouping: Regrouping,
+    exemplars: ImageSet,
+    features_of: Callable[[ImageSet], Tensor],
 ) -> Network:
     before, method = knowledge.network, knowledge.method
-    unmendable = f"method '{method}' has a network of its own kind, whose classes cannot be merged or forgotten"
-    # Networks and heads that do not say themselves how classes are put together may keep something for each class that
-    # nobody here knows of.
-    if not all("regrouped" in vars(type(part)) for part in (before, before.head)):
-        raise DataError(unmendable)
-    with initialisation(Address(settings.seed, "frame for regrouped classes")):
-        network = before.regrouped(regrouping.groups, after.task_sizes)
-    if before.state_dict().keys() != network.state_dict().keys():  # what a method has put beside backbones and head
-        raise DataError(unmendable)
-    for class_id in regrouping.merged:
-        exemplars = knowledge.images_of(knowledge.exemplars)
-        if not len(exemplars):
+    # A network or head of a plug-in may keep something for each class that only its own `regrouped` knows of.
+    is_known = all("regrouped" in vars(type(part)) for part in (before, before.head))
+    if is_known:
+        with initialisation(Address(settings.seed, "frame for regrouped classes")):
+            network = before.regrouped(regrouping.groups, after.task_sizes)
+    if not is_known or before.state_dict().keys() != network.state_dict().keys():
+        raise DataError(f"method '{method}' has a network of its own kind, whose classes cannot be merged or forgotten")
+    for class_id, group in enumerate(regrouping.groups):
+        if len(group) > 1 and not len(exemplars):
             raise DataError(
                 f"method '{method}' keeps no exemplars, from which the output of a merged class is found; "
                 "use method=foster or another that does"
             )
-        if isinstance(before.head, Head) and isinstance(network.head, Head):
-            row = merged_row(
-                *before.head.affine,
-                features_of(exemplars),
-                exemplars.labels,
-                regrouping.groups[class_id],
-                knowledge.temperature,
-            )
+        if len(group) > 1 and isinstance(before.head, Head) and isinstance(network.head, Head):
+            features, temperature = features_of(exemplars), knowledge.temperature
+            row = merged_row(*before.head.affine, features, exemplars.labels, group, temperature)
             with torch.no_grad():
                 network.head.weight[class_id], network.head.bias[class_id] = row
     return network

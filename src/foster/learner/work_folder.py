@@ -1,5 +1,4 @@
-"""The folder in which a `learn` keeps its checkpoints, until what it learned is safe elsewhere, and what tells whether
-it is the same `learn`."""
+"""The folder of a `learn` under way: its checkpoints, its features, and what it started from, until it is saved."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -13,15 +12,13 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from foster import events
-from foster.errors import FolderError, explained
+from foster.errors import FolderError
 from foster.learner.reports import UpdateError
 from foster.settings.base import flat
-from foster.system.files import is_temporary, user_path, write_bytes, written
-from foster.system.locking import LOCK, locked
+from foster.system.files import user_path, write_bytes, written
+from foster.system.locking import locked
 from foster.training.checkpoint import CheckpointStore, explained_misfit
 from foster.training.task import TaskState
-
-CHECKPOINTS = "checkpoints"
 
 
 class WorkFolder:
@@ -29,7 +26,7 @@ class WorkFolder:
 
     def __init__(self, path: Path, how_to_discard: str = "by deleting that folder") -> None:
         self.path = user_path(path)
-        self.checkpoints = CheckpointStore(self.path / CHECKPOINTS)
+        self.checkpoints = CheckpointStore(self.path / "checkpoints")
         self._how_to_discard = how_to_discard
 
     @classmethod
@@ -58,8 +55,7 @@ class WorkFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes from writing the bundle that the folder belongs to; what it holds is left alone."""
-        self._check_own()
+        """Keep other processes from writing the bundle that the folder belongs to; its content is left alone."""
         try:
             with locked(self.path):
                 yield
@@ -109,16 +105,6 @@ class WorkFolder:
             return None
         with explained_misfit():
             return checkpoint.state["learning"]["settings"].get(key)
-
-    def _check_own(self) -> None:
-        """Nothing is ever written to or removed from a folder that holds something else."""
-        if self.path.is_symlink():
-            raise FolderError(f"'{self.path}' is a link, which no learn has made; remove it or choose another folder")
-        with explained(FolderError, f"cannot read '{self.path}'"):
-            entries = list(self.path.iterdir()) if self.path.is_dir() else []
-        others = [entry.name for entry in entries if entry.name not in (LOCK, CHECKPOINTS) and not is_temporary(entry)]
-        if others:
-            raise FolderError(f"'{self.path}' holds '{min(others)}', which is not of a learn; choose another folder")
 
 
 def opened(folder: str | Path | WorkFolder | None) -> AbstractContextManager[WorkFolder | None]:
