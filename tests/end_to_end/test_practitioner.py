@@ -14,7 +14,6 @@ from foster.bundle.files import folder_bytes
 from foster.cli import main
 from foster.data.images import ImageSet
 from foster.data.sources import load as load_dataset
-from foster.errors import DataError
 from foster.learner.familiarity import PREFIX as FAMILIARITY
 
 DIGITS = load_dataset("digits")
@@ -95,23 +94,6 @@ def assert_size_is_bounded(bundles: list[Path]) -> None:
     assert max(beside) < 100_000, "what is usual for known photos is two covariances of 64 features, and not more"
     sizes = [folder_bytes(bundle) - size for bundle, size in zip(bundles, beside, strict=True)]
     assert sizes[2] < sizes[0] + head_rows + 10_000
-
-
-def test_the_next_learn_needs_only_the_bundle(tmp_path: Path) -> None:
-    """Nothing in a bundle points outside: it works in another place, and what it was made from is not missed."""
-    photos = write_photos(tmp_path / "here" / "photos", range(2), keep=lambda k: k < 30)
-    learner = foster.Learner(backbone="resnet8", epochs_scale=0.02, memory_total=20, device="cpu")
-    learner.learn(photos)
-    learner.save(tmp_path / "here" / "bundle")
-    shutil.copytree(tmp_path / "here" / "bundle", tmp_path / "there")
-    shutil.rmtree(tmp_path / "here")
-    text = "".join(path.read_text(encoding="utf-8") for path in (tmp_path / "there").glob("*.json"))
-    assert str(tmp_path) not in text
-    again = foster.load(tmp_path / "there", device="cpu")
-    with pytest.raises(DataError, match="there is no folder"):
-        again.learn(photos)
-    again.learn(write_photos(tmp_path / "more", [2], keep=lambda k: k < 30))
-    assert again.class_names == ("0", "1", "2")
 
 
 def _network_bytes(bundle: Path) -> int:

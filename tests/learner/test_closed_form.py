@@ -17,7 +17,7 @@ import foster
 from foster.bundle.history import FORGOTTEN
 from foster.errors import DataError, SettingsError
 from foster.evaluation.gradcam import grad_cam
-from foster.events import Decoding, Event, LearnPlanned
+from foster.events import Decoding, Event
 from foster.learner import closed_form
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
@@ -240,17 +240,6 @@ def test_a_learn_that_was_killed_and_repeated_gives_the_same_bundle_and_computes
         foster.Learner(**pretrained).learn(photos, stop=stop)
 
 
-def test_a_listener_is_told_first_what_will_be_done_and_then_how_far_it_is(weights: Path) -> None:
-    told: list[Event] = []
-    learner = frozen_learner(weights)
-    learner.learn(digits("zero", "one"), listener=told.append)
-    assert isinstance(told[0], LearnPlanned)
-    assert "2 new classes (zero, one): 80 photos" in told[0].lines[0]
-    assert told[0].seconds > 0
-    progress = [event for event in told if isinstance(event, Decoding)]
-    assert (progress[-1].num_done, progress[-1].num_total) == (80, 80)
-
-
 def test_every_photo_is_measured_by_a_head_that_has_not_seen_it(weights: Path) -> None:
     learner = frozen_learner(weights)
     images = torch.randint(256, (60, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -261,15 +250,6 @@ def test_every_photo_is_measured_by_a_head_that_has_not_seen_it(weights: Path) -
     assert (low, high) != (0.0, 100.0)
     assert report.num_held_out == 0
     assert known(learner).num_calibration_images == 60
-
-
-def test_photos_of_known_things_are_answered_and_noise_is_unknown(weights: Path) -> None:
-    learner = frozen_learner(weights)
-    learner.learn(digits(*FOUR))
-    known_things = learner.predict(digits(*FOUR, data=unseen_digits(), last=25)[0], unknown_below="auto")
-    assert sum(answer.is_unknown for answer in known_things) < 25, "about 5 of 100"
-    noise = torch.randint(256, (40, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    assert sum(answer.is_unknown for answer in learner.predict(noise, unknown_below="auto")) > 20
 
 
 def test_classes_of_one_photo_and_a_class_alone_are_learned(weights: Path) -> None:

@@ -1,12 +1,146 @@
-"""What a plan says of a learn: its steps, its quotas, and its schedules within a time."""
+"""All that a learn decides, foresees and refuses before anything is trained."""
 
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
-from small_learners import digits, planned, small_learner
+import torch
+from photo_folders import write_photos
+from PIL import Image
+from small_learners import digits, longer_learner, planned, small_learner
+from torch import Tensor, nn
 
+import foster
+from foster.data.images import ImageSet
+from foster.data.photos.decode import Resizing
+from foster.data.photos.find import Photos, Source, find_photos
+from foster.data.photos.read import ReadPhotos, read_for_training, read_photos
+from foster.errors import DataError, DeviceError, SettingsError
+from foster.events import EpochEnded, Event, LearnPlanned, PhaseEnded, PhaseStarted
 from foster.learner import train
-from foster.learner.train import Forecast, TimedPhase, TrainingPlan, fitted
+from foster.learner.learner import Learner
+from foster.learner.plan import (
+    BYTES_OF_PROCESS,
+    choose_resizing,
+    make_plan,
+)
+from foster.learner.reports import LearnReport, SharedPhotos
+from foster.learner.train import Forecast, LearnClock, TimedPhase, TrainingPlan, fitted, plan_training
+from foster.networks import BACKBONES
+from foster.networks.network import Backbone
+from foster.settings.fit import FitSettings
+from foster.settings.learner import learner_settings
+from foster.training.fit import EpochLog
+from foster.training.phase import Phase
+
+
+def test_image_size_backbone_and_normalisation_follow_the_first_images() -> None:
+    learner = foster.Learner("foster", epochs_scale=0.001, memory_total=10, device="cpu")
+    rng = np.random.default_rng(0)
+    images = [rng.integers(100, 156, (21, 30, 3), dtype=np.uint8) for _ in range(12)]
+    learner.learn(images, labels=["a", "b"] * 6)
+    assert learner.knowledge is not None
+    facts = learner.knowledge.preprocessing
+    assert (facts.height, facts.width, facts.rule, learner.knowledge.backbone) == (20, 20, "stretch", "resnet32")
+    assert facts.mean == pytest.approx((0.5, 0.5, 0.5), abs=0.01)
+    assert 0.01 <= facts.std[0] < 0.07
+
+
+def test_a_small_backbone_that_is_asked_for_sees_small_images_for_good() -> None:
+    learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, memory_total=40, device="cpu")
+    images = np.random.default_rng(0).integers(0, 256, (16, 70, 100, 3), dtype=np.uint8)
+    learner.learn([*images[:8]], labels=["a", "b"] * 4)
+    assert learner.knowledge is not None
+    assert (learner.knowledge.backbone, learner.resizing.size) == ("resnet8", (32, 32))
+    learner.learn([*images[8:]], labels=["c", "d"] * 4, backbone="resnet8")
+    assert learner.class_names == ("a", "b", "c", "d")
+    with pytest.raises(SettingsError, match="backbone: this learner has 'resnet8' from its first learn"):
+        learner.configure(backbone="resnet14")
+
+
+@pytest.mark.parametrize(
+    ("device", "settings", "num_photos", "method"),
+    [
+        ("cpu", {"backbone": "efficientnet_lite0"}, 50_000, "closed_form"),
+        ("cuda", {"backbone": "efficientnet_lite0"}, 499, "closed_form"),
+        ("cuda", {"backbone": "efficientnet_lite0"}, 500, "foster"),
+        ("cpu", {"backbone": "resnet18"}, 50_000, "foster"),
+        ("cpu", {"backbone": "efficientnet_lite0", "method": "foster"}, 10, "foster"),
+        ("cuda", {"backbone": "efficientnet_lite0", "method": "closed_form"}, 50_000, "closed_form"),
+    ],
+)
+def test_a_pretrained_backbone_is_trained_on_a_gpu_with_enough_photos_and_where_a_method_is_asked_for(
+    device: str, settings: dict[str, Any], num_photos: int, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foster.learner.plan.find_device", lambda name: torch.device(device))
+    photos = Photos([None] * num_photos, ("a",) * num_photos, "nothing")  # type: ignore[list-item]
+    wanted = foster.Learner(image_size=192, resize="crop", **settings).settings
+    assert make_plan(None, wanted, photos).settings.method == method
+
+
+@pytest.mark.parametrize(("method", "expected"), [("auto", ("efficientnet_lite0", 192)), ("foster", ("resnet32", 32))])
+def test_small_images_are_enlarged_for_a_frozen_backbone_and_trained_as_they_are(
+    method: str, expected: tuple[str, int]
+) -> None:
+    photos = find_photos(np.zeros((8, 32, 32), np.uint8), ["a", "b"] * 4)
+    settings = foster.Learner(method, device="cpu").settings
+    chosen = make_plan(None, settings, photos)
+    assert (chosen.backbone.name, chosen.resizing.height) == expected
+
+
+class Wrong(Backbone):
+    """Gives the 3 channels of its images as features."""
+
+    feature_size = 64
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        return [images]
+
+
+def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = longer_learner(foster={"beta_boost": [0.9]})
+    learner.learn(digits("zero", "one"))
+    learner.learn(digits("two"))
+    num_read: list[int] = []
+
+    def counting(photos: Photos, *rest: Any) -> ReadPhotos:
+        num_read.append(len(photos))
+        return read_for_training(photos, *rest)
+
+    monkeypatch.setattr(train, "read_for_training", counting)
+    two = digits("zero", "one")
+    with pytest.raises(SettingsError, match="unknown backbone 'resnet33'; did you mean"):
+        longer_learner(backbone="resnet33").learn(two)
+    monkeypatch.setitem(BACKBONES, "wrong", Wrong)
+    with pytest.raises(SettingsError, match=r"backbone 'wrong' has feature_size = 64, .* but gives \[2, 3\]"):
+        longer_learner(backbone="wrong").learn(two)
+    with pytest.raises(SettingsError, match="2 exemplars cannot hold one of each of 3 classes"):
+        longer_learner(memory_total=2).learn(digits("zero", "one", "two"))
+    with pytest.raises(SettingsError, match=r"foster\.beta_boost: 1 values"):
+        learner.learn(digits("three"))
+    with pytest.raises(DataError, match="labels belong to images or arrays"):
+        learner.learn(tmp_path, labels=["a"])
+    with pytest.raises(DeviceError, match="device 'cuda:99' was asked for"):
+        longer_learner(device="cuda:99").learn(two)
+    with pytest.raises(DeviceError, match=r"engine\.compile=on cannot be had here: it needs a GPU"):
+        longer_learner(engine={"compile": "on"}).learn(two)
+    with pytest.raises(SettingsError, match=r"foster\.unlabeled: 'nothing' is neither a folder nor a dataset"):
+        longer_learner(foster={"unlabeled": "nothing"}).learn(two)
+    with pytest.raises(DataError, match=r"foster\.unlabeled: no images"):
+        longer_learner(foster={"unlabeled": str(tmp_path)}).learn(two)
+    assert num_read == []
+    longer_learner(epochs_scale=0.001).learn(two)
+    assert num_read == [80]
+
+
+def test_a_black_square_that_hides_the_whole_image_is_refused_before_training() -> None:
+    learner = small_learner(augmentation="auto")
+    with pytest.raises(SettingsError, match="a black square of 16 x 16 hides images of 8 x 8 pixels"):
+        learner.learn(digits("zero", "one"))
+    small_learner(augmentation="auto", image_size=16).learn(digits("zero", "one"))
+    small_learner().learn(digits("zero", "one"))
 
 
 def plan_of_two() -> TrainingPlan:
@@ -31,3 +165,143 @@ def test_schedules_are_cut_to_the_time_that_is_left_and_never_longer_than_the_pu
     monkeypatch.setattr(train, "time", SimpleNamespace(monotonic=lambda: plan.began + 5))
     ahead = Forecast((TimedPhase("boost", 2, 30.0), TimedPhase("compress", 4, 5.0)), 1, seconds_beside=15)
     assert fitted(plan, ahead, minutes).settings.epochs_scale == pytest.approx(scale)
+
+
+ONE = ImageSet(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))
+
+
+@pytest.mark.parametrize("error", [0.5, 1.0, 2.0])
+def test_the_time_left_is_right_within_a_third_from_the_second_epoch_on(
+    error: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the rehearsal took an epoch for, with a first epoch that takes twice as long, and with what is measured
+    after each phase."""
+    now, told = 0.0, dict[tuple[str, int], tuple[float, float]]()
+    for module in ("training.fit", "learner.train"):
+        monkeypatch.setattr(f"foster.{module}.time", SimpleNamespace(monotonic=lambda: now))
+
+    def note(event: Event) -> None:
+        if isinstance(event, EpochEnded):
+            told[event.phase, event.epoch] = now, event.seconds_left
+
+    course = {"boost": (8, 2.0), "boost again": (8, 2.0), "compress": (6, 3.0)}
+    rehearsed = tuple(TimedPhase(name, *course[name]) for name in ("boost", "compress"))
+    rehearsed = tuple(TimedPhase(part.name, part.epochs, error * part.seconds_an_epoch) for part in rehearsed)
+    clock = LearnClock(note, Forecast(rehearsed, num_bytes=1, seconds_beside=8.0))
+    now += 12.0
+    for name, (epochs, seconds) in course.items():
+        clock(PhaseStarted(1, 2, name, epochs, 10))
+        phase = Phase(name, nn.Linear(1, 1), lambda images, labels: {}, FitSettings(epochs=epochs), ONE)
+        log = EpochLog(phase, 4, clock, task=1)
+        for epoch in range(epochs):
+            now += seconds * (2 if (name, epoch) == ("boost", 0) else 1)
+            log.close(epoch, 0.1, ("L",), torch.tensor([1.0]))
+        log.flush()
+        clock(PhaseEnded(1, name, seconds))
+        now += 4.0
+    assert len(told) == 22
+    # A second try is nothing that anybody can foresee: while the first one runs, it is not counted.
+    foreseen = {name: seconds * epochs for name, (epochs, seconds) in course.items() if name != "boost again"}
+    end_of_first = 12.0 + 8 * 2.0 + 2.0 + 4.0
+    for (name, epoch), (moment, left) in told.items():
+        if epoch and name == "boost":
+            assert left == pytest.approx(end_of_first - moment + foreseen["compress"] + 4.0, rel=0.3)
+        elif epoch:
+            assert left == pytest.approx(now - moment, rel=0.3)
+
+
+def weights_of(learner: Learner) -> dict[str, Tensor]:
+    assert learner.knowledge is not None
+    return dict(learner.knowledge.network.state_dict())
+
+
+def test_who_is_told_how_long_it_takes_learns_the_same() -> None:
+    told: list[Event] = []
+    heard, unheard = small_learner("podnet"), small_learner("podnet")
+    for names in (("zero", "one"), ("two",)):
+        heard.learn(digits(*names, last=12), listener=told.append)
+        unheard.learn(digits(*names, last=12))
+    weights = weights_of(unheard)
+    assert all(torch.equal(value, weights[name]) for name, value in weights_of(heard).items())
+    plans = [event for event in told if isinstance(event, LearnPlanned)]
+    assert len(plans) == 2
+    assert all(plan.seconds > 0 and plan.num_bytes > BYTES_OF_PROCESS for plan in plans)
+
+
+NAMES = ("cat", "dog", "owl", "feline")
+
+
+def refusal(source: Source) -> str:
+    with pytest.raises(DataError) as refused:
+        choose_resizing(find_photos(source), learner_settings(), None)
+    return str(refused.value)
+
+
+def test_pixels_of_a_wrong_range_are_the_reason() -> None:
+    images = np.random.default_rng(0).uniform(2, 16, (10, 8, 8))
+    images[:, 0, :2] = 0, 16
+    reason = "'image 0': floating-point pixels must lie in 0 to 1, not 0 to 16"
+    assert refusal((images, ["a"] * 10)).startswith(f"none of the 10 images in the arguments can be read: {reason}; ")
+
+
+def write_images(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for k in range(3):
+        Image.new("RGB", (9, 9)).save(folder / f"{k}.png")
+
+
+def test_a_path_in_a_csv_is_relative_to_its_folder_and_a_missing_file_is_named(tmp_path: Path) -> None:
+    write_images(tmp_path / "images")
+    (tmp_path / "photos.csv").write_text("path,label\nlists/images/0.png,a\n")
+    message = refusal(tmp_path / "photos.csv")
+    assert f"'{tmp_path}/lists/images/0.png': there is no such file" in message
+
+
+def test_a_column_of_image_paths_may_have_that_name(tmp_path: Path) -> None:
+    write_images(tmp_path / "images")
+    (tmp_path / "photos.csv").write_text("id,image_path,label\n0,images/0.png,a\n1,images/1.png,b\n")
+    photos = find_photos(tmp_path / "photos.csv")
+    assert photos.labels == ("a", "b")
+    assert choose_resizing(photos, learner_settings(image_size=8), None).size == (8, 8)
+    assert len(read_photos(photos, Resizing(8, 8)).images) == 2
+
+
+def test_images_that_are_already_stored_are_passed_over(learner: Learner) -> None:
+    images, names = digits("zero", "one")
+    report = learner.learn((torch.cat([images, digits("two", last=9)[0]]), names + ["two"] * 9))
+    stored = 30 * 2
+    assert report.num_repeated == stored
+    assert sum(report.more_of.values()) == 80 - stored
+
+
+def test_a_folder_that_brings_nothing_new_is_refused(learner: Learner) -> None:
+    assert learner.knowledge is not None
+    known = learner.knowledge.images_of(learner.knowledge.exemplars)
+    with pytest.raises(DataError, match="kept from earlier learns: nothing to learn"):
+        learner.learn(known)
+
+
+def test_held_out_photos_are_measured_as_the_bundle_keeps_them(tmp_path: Path) -> None:
+    photos = find_photos(write_photos(tmp_path / "photos", 2, 6, sides=(90, 120)))
+    settings = {"method": "foster", "backbone": "resnet18", "image_size": 72, "resize": "crop", "device": "cpu"}
+    plan = make_plan(None, learner_settings(validation_share=0.4, **settings), photos)
+    held_out, cpu = plan_training(plan).held_out.stack, torch.device("cpu")
+    assert len(held_out) == 4
+    assert torch.equal(held_out.on_device(cpu), held_out.owned().on_device(cpu))
+
+
+def found(folder: Path) -> LearnReport:
+    settings = learner_settings(method="foster", backbone="resnet8", image_size=4)
+    return plan_training(make_plan(None, settings, find_photos(folder))).report
+
+
+def test_the_photo_that_is_named_is_the_one_whatever_cannot_be_read(tmp_path: Path) -> None:
+    for name, shades in (("cat", (1, 2, 3)), ("dog", (4, 2, 5))):
+        (tmp_path / name).mkdir()
+        for k, shade in enumerate(shades):
+            Image.new("RGB", (4, 4), (shade, 0, 0)).save(tmp_path / name / f"{k}.png")
+    assert found(tmp_path).shared == SharedPhotos(1, str(tmp_path / "cat" / "1.png"), ("cat", "dog"))
+    (tmp_path / "cat" / "0.png").write_bytes(b"broken")
+    assert found(tmp_path).shared == SharedPhotos(1, str(tmp_path / "cat" / "1.png"), ("cat", "dog"))
+    Image.new("RGB", (4, 4), (9, 0, 0)).save(tmp_path / "dog" / "1.png")
+    assert found(tmp_path).shared is None

@@ -56,11 +56,6 @@ def test_another_learn_is_not_gone_on_with_and_a_way_out_is_told(tmp_path: Path)
         beside.progress(fingerprint(seed=2), ignore)
 
 
-def test_a_second_process_is_refused(tmp_path: Path) -> None:
-    with WorkFolder(tmp_path / "work").opened(), pytest.raises(FolderError), WorkFolder(tmp_path / "work").opened():
-        pytest.fail("two hold it")
-
-
 def test_a_folder_that_is_held_keeps_what_it_holds_and_another_process_away(tmp_path: Path) -> None:
     work = begun(tmp_path / "work")
     with work.held(), pytest.raises(FolderError, match="is being written by process"), work.opened():

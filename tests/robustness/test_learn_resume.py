@@ -32,7 +32,6 @@ from foster.errors import FolderError
 from foster.events import Event
 from foster.learner.learner import Learner
 from foster.learner.reports import UpdateError
-from foster.learner.work_folder import WorkFolder
 from foster.system.locking import locked
 from foster.system.signals import Stopped, StopRequest
 
@@ -391,11 +390,3 @@ def test_a_signal_saves_and_says_the_command_that_continues(shelf: Shelf, tmp_pa
     told = said.read_text(encoding="utf-8").splitlines()[-1].partition("continue with: foster ")[2]
     assert shlex.split(told) == given
     assert num_saved(work)
-
-
-def test_a_folder_of_work_that_is_a_link_is_left_alone(shelf: Shelf, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "work").symlink_to("elsewhere")
-    with pytest.raises(FolderError, match="link"), WorkFolder(tmp_path / "work").opened():
-        pytest.fail("it was opened")
-    assert list((tmp_path / "elsewhere").iterdir()) == []

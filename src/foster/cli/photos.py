@@ -183,9 +183,7 @@ def _is_written(bundle: Path, source: Path, old: Path | None) -> bool:
         return True
 
 
-def _learn(
-    learner: "Learner", source: Path, bundle: Path, is_restarting: bool, quiet: bool, **limits: Any
-) -> None:
+def _learn(learner: "Learner", source: Path, bundle: Path, is_restarting: bool, quiet: bool, **limits: Any) -> None:
     """Learn, show what was learned, and save it."""
     from foster.bundle.files import check_free, remove_unfinished
     from foster.cli.texts import learn_text

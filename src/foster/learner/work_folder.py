@@ -16,9 +16,12 @@ from foster.errors import FolderError
 from foster.learner.reports import UpdateError
 from foster.settings.base import flat
 from foster.system.files import user_path, write_bytes, written
-from foster.system.locking import locked
+from foster.system.locking import LOCK, locked
 from foster.training.checkpoint import CheckpointStore, explained_misfit
 from foster.training.task import TaskState
+
+CHECKPOINTS = "checkpoints"
+OWN_FILES = {LOCK, CHECKPOINTS}
 
 
 class WorkFolder:
@@ -26,7 +29,7 @@ class WorkFolder:
 
     def __init__(self, path: Path, how_to_discard: str = "by deleting that folder") -> None:
         self.path = user_path(path)
-        self.checkpoints = CheckpointStore(self.path / "checkpoints")
+        self.checkpoints = CheckpointStore(self.path / CHECKPOINTS)
         self._how_to_discard = how_to_discard
 
     @classmethod
@@ -56,6 +59,9 @@ class WorkFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other processes from writing the bundle that the folder belongs to; its content is left alone."""
+        others = {entry.name for entry in self.path.iterdir()} - OWN_FILES if self.path.is_dir() else set()
+        if others:  # such as the checkpoints of a run
+            raise FolderError(f"'{self.path}' holds '{min(others)}', which is not of a learn; choose another folder")
         try:
             with locked(self.path):
                 yield
