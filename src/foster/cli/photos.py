@@ -332,6 +332,7 @@ def label_next(
     from foster.data.photos.find import found_files, shown
     from foster.learner import label_next as labelling
     from foster.learner.learner import Learner
+    from foster.reports.progress import progress_for
 
     if copy is not None:
         _check_target(copy, photos)
@@ -339,7 +340,8 @@ def label_next(
     if not files:
         raise DataError(f"no images below {listed([str(path) for path in photos])}")
     learner = Learner.load(bundle, device=device)
-    ranking = labelling.label_next(learner, files, count)
+    with progress_for(quiet=is_json) as listener:
+        ranking = labelling.label_next(learner, files, count, listener)
     if copy is not None:
         _copy(ranking.chosen, copy)
     width = min(60, max(cell_len(shown(entry.path)) for entry in ranking.chosen))

@@ -1,4 +1,4 @@
-"""A network as something that answers: pictures in, scores and probabilities of every class out."""
+"""A network in use: images in, scores and probabilities of every class out."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -24,9 +24,9 @@ _NUM_THREADS = threading.RLock()
 
 @contextmanager
 def one_thread() -> Iterator[int]:
-    """Compute with one thread inside an operation, on a CPU; the number of threads outside is given.
+    """Use one thread in each operation on a CPU; yields the usual number of threads.
 
-    Sums are rounded differently for each number of threads, so what must be the same in every run is computed by one.
+    Rounding depends on the number of threads, so results that must be the same in every run are computed by one.
     """
     with _NUM_THREADS:
         num_threads = torch.get_num_threads()

@@ -228,7 +228,7 @@ def check_target(file: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters talk a lot; a failure says enough."""
+    """Hide the output of the exporters; a failure becomes an ExportError."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""What a learner knows between two `learn` calls, and how it becomes a bundle and comes back from one."""
+"""What a learner knows between two `learn` calls; saved as a bundle and loaded from one."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -43,9 +43,9 @@ from foster.version import __version__
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """Classes in order of arrival, the network that tells them apart, and what is kept of their photos.
+    """Classes in order of arrival, the network, and what is kept of the photos.
 
-    `task_sizes` says how the network grew. Nothing of it is changed by learning: a `learn` returns a new one.
+    `task_sizes` are the numbers of classes by which the network grew. It is never changed: a `learn` returns a new one.
     """
 
     class_names: tuple[str, ...]
@@ -61,7 +61,7 @@ class Knowledge:
     num_calibration_images: int
     history: tuple[Mapping[str, Any], ...]
     familiarity: Familiarity | None = None
-    """What is usual for photos of known things, where enough of them were measured to say it."""
+    """What is usual for photos of known things, where enough photos were measured."""
     store: FeatureStore | None = None
     """Features of photos and sums over all, by the pretrained backbone, where there is one."""
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foster import events
 from foster.data.herding import unit_length
 from foster.data.photos.decode import decoded
 from foster.data.photos.find import shown
@@ -47,7 +48,9 @@ class NextLabels:
     unreadable: tuple[Unreadable, ...]
 
 
-def label_next(learner: Learner, files: Sequence[Path], count: int) -> NextLabels:
+def label_next(
+    learner: Learner, files: Sequence[Path], count: int, listener: events.Listener = events.ignore
+) -> NextLabels:
     """The `count` photos to label next. Of all files only the features are held in memory."""
     readable: list[Path] = []
     unreadable: list[Unreadable] = []
@@ -62,6 +65,7 @@ def label_next(learner: Learner, files: Sequence[Path], count: int) -> NextLabel
             readable += [file for file, _ in pairs]
             probabilities.append(described[0])
             features.append(described[1])
+        listener(events.Decoding("photos", len(readable) + len(unreadable), len(files)))
     if not readable:
         first = unreadable[0]
         raise DataError(f"none of the {len(files)} images can be read, such as '{first.name}': {first.reason}")

@@ -1,4 +1,4 @@
-"""Learner: a classifier that learns new classes, and more of known ones, for as long as it lives."""
+"""Learner: a classifier that learns new classes, and more photos of known ones, again and again."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -108,8 +108,8 @@ class Learner:
         backbone: ModuleLike | None = None,
         plugins: Sequence[str] = (),
     ) -> "Learner":
-        """A learner as it was saved. `backbone` is needed where it was given as a torch module, `plugins` where its
-        method or its backbone comes from some: a bundle names them, but only you can say that they may run."""
+        """A learner as it was saved. Give `backbone` where it was a torch module, and `plugins` where the method or the
+        backbone comes from some: a bundle names its plug-ins, but they are only imported if you name them here."""
         load_plugins(plugins)
         settings, knowledge = load_knowledge(Path(folder), backbone)
         return cls.from_settings(learner_settings(base=settings, device=device), knowledge, backbone)
@@ -154,13 +154,13 @@ class Learner:
         """Learn a folder with a subfolder a class, a CSV of path and label, or images with `labels`; report what
         each class gained or lost.
 
-        Classes may be new or known. Should anything go wrong, the learner is as it was. With `max_drop`, UpdateError is
-        raised where known classes lose more points than that on images that are kept of them; a warning says where
-        there are none. `changes` are settings from now on, such as `training="fast"`.
+        Classes may be new or known. If anything fails, the learner is unchanged. With `max_drop`, UpdateError is raised
+        where known classes lose more points than that, measured on images kept of them; classes without such images
+        are named in a warning. `changes` are settings from now on, such as `training="fast"`.
 
-        With a `work_folder`, what was computed is saved there from time to time, and the same call continues after an
-        interruption. The folder is removed when all is learned; a WorkFolder that is open stays as long as it is.
-        `minutes` fits the training to a time. A `listener` is told first what will be done and how long it takes.
+        With a `work_folder`, results are saved there from time to time, and the same call continues after an
+        interruption. The folder is removed when the learn ends, unless it is a WorkFolder that is still open. `minutes`
+        fits the training to a time. A `listener` gets the plan with its estimated time, and then the progress.
         """
         check_limits(max_drop, minutes)
         settings = self.settings
@@ -185,15 +185,15 @@ class Learner:
         one image where they are `[H, W, 1|3|4]` (a tensor: `[1|3|4, H, W]`), else grey images `[N, H, W]`. An image
         that cannot be read gets an entry with an `error`. With `unknown_below`, an image whose best class has a
         smaller probability is "unknown"; "auto" compares confidence and nearness to the classes with those of held-out
-        images, so that about 95 % of known things are answered. A CalibrationWarning says where nobody knows what a
-        probability is worth.
+        images, so that about 95 % of known things are answered. A CalibrationWarning is given where the confidence is
+        not calibrated.
         """
         return list(self.predicted(as_items(images), top, unknown_below))
 
     def predicted(
         self, items: Sequence[ImageLike], top: int = 5, unknown_below: Unknown = None
     ) -> Iterator[Prediction]:
-        """As `predict`, one by one while images are still being read; any number of images takes the same memory."""
+        """As `predict`, one by one while images are still being read: the memory does not grow with their number."""
         if not hasattr(top, "__index__") or top < 1:
             raise DataError(f"top is a number of classes from 1 on, not {top!r}")
         if unknown_below == "auto":
@@ -247,7 +247,7 @@ class Learner:
         self, source: Source | Images, labels: Labels | None = None, *, listener: Listener | None = None
     ) -> EvaluationReport:
         """Accuracy on labelled images, class by class; those labelled "unknown" should not be recognised. A `listener`
-        is told how far it is."""
+        gets the progress."""
         return assess(self._known(), self.classifier(), find_photos(source, labels), listener or events.ignore)
 
     def rename(self, old: str, new: str) -> MendReport:

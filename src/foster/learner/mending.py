@@ -35,14 +35,13 @@ from foster.settings.learner import LearnerSettings
 from foster.training.engine import find_device
 
 RIDGE = 1e-2
-"""What draws a merged row to the plain sum of its members' rows."""
+"""The penalty on the distance of a merged row from the sum of its members' rows."""
 
 
 @dataclass(frozen=True)
 class Regrouping:
-    """For each class afterwards, the ids of those that it is made of, and its name; ids in no group are left out.
-
-    A class stands where the first of its group stood. Ids count anew where one is left out.
+    """For each class afterwards, the ids of the classes that it is made of, and its name. Classes in no group are left
+    out, and the ids after them become smaller.
     """
 
     groups: tuple[tuple[int, ...], ...]

@@ -17,11 +17,11 @@ from foster.system.counts import counted
 UNKNOWN = "unknown"
 
 CLOSED_FORM_VARIANT = "closed form"
-"""Under which the accuracy of a head in closed form stands beside that of a trained network."""
+"""The closed form among the variants of a trained network."""
 
 NORMAL_95 = 1.96
 SURE_FAILURE = 0.25
-"""A class has failed where its accuracy is below that, even at the upper end of its interval."""
+"""A class has failed where even the upper end of its accuracy's interval is below this share."""
 
 
 def wilson_interval(num_right: int, num_images: int) -> tuple[float, float]:
@@ -44,11 +44,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one image shows: the best classes, or why it could not be read.
+    """The best classes of one image, or why it could not be read.
 
     `confidence` is from 0 to 1, and `top` has the best classes, each with its `label` and `probability`. `label` is
-    "unknown" where `is_unknown`, and None where there is an `error`. A class may have that name, too: `is_unknown`
-    tells.
+    "unknown" where `is_unknown` (a class may have that name, too), and None where there is an `error`.
     """
 
     name: Annotated[str, Field(serialization_alias="image")]
@@ -222,7 +221,7 @@ class LearnReport:
 
 @dataclass(frozen=True)
 class MendReport:
-    """What became of which classes, and what the others lost or won by it."""
+    """Which classes were renamed, merged or forgotten, and how accuracy changed."""
 
     renamed: Mapping[str, str]
     """Old names and the new one of each; several that became one class have the same."""
@@ -231,7 +230,7 @@ class MendReport:
     num_held_out: int = 0
     """How many images are gone with a class, or are kept of a merged one."""
     checks: tuple[UpdateCheck, ...] = ()
-    """Before and after, where answers may have changed; what several parts got together counts for a merged class."""
+    """Accuracy before and after, where answers may have changed. Before a merge, the sum of the parts counts."""
     is_trained: bool = False
     """Whether the backbone, which stays as it is, was trained on the classes."""
     removed: tuple[str, ...] = ()
@@ -253,12 +252,12 @@ class MendReport:
 
 
 class CalibrationWarning(UserWarning):
-    """A confidence is asked for that was never compared with how often the network is right."""
+    """A confidence is compared with a threshold, but the confidence is not calibrated."""
 
 
 class UpdateError(FosterError):
-    """More was lost than the user allows, so the learner is as it was. `report` says what was learned or mended, and
-    `refused` is a Learner that knows it: look at it, save it, or go on from it."""
+    """The known classes lost more than `max_drop`, so the learner is unchanged. `report` says what was learned or
+    mended, and `refused` is a Learner with the result: evaluate it, save it, or continue from it."""
 
     exit_code = 3
 

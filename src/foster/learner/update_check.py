@@ -13,12 +13,12 @@ from foster.errors import SettingsError
 from foster.system.counts import counted
 
 MIN_HELD_OUT = 20
-"""Fewer held-out images of known classes, in all, would decide about an update by chance."""
+"""With fewer held-out images of all known classes together, chance would decide about an update."""
 
 
 @dataclass(frozen=True)
 class ClassChange:
-    """One class: its number of images, how many were classified rightly before and after, and lost or won on the way.
+    """One class: how many images it has, how many were right before and after, and how many became wrong.
 
     `num_right_before` is None for a new class.
     """
@@ -139,10 +139,9 @@ def compare(
 
 
 def deciding(checks: Sequence[UpdateCheck]) -> UpdateCheck | None:
-    """What decides about an update, known class by known class; None where there is no image of any.
+    """The check that decides about an update, over the known classes; None where no known class has an image.
 
-    A class is judged by its held-out images, on which nothing was trained, and by its exemplars where it has none: a
-    class that was forgotten must count, whatever images there are of it. Where there are fewer than MIN_HELD_OUT
+    A class is judged by its held-out images, or by its exemplars where it has none. With fewer than MIN_HELD_OUT
     held-out images in all, exemplars count for every class.
     """
     entries_of = {check.kind: check.known for check in checks if check.known}
@@ -158,7 +157,7 @@ def deciding(checks: Sequence[UpdateCheck]) -> UpdateCheck | None:
 
 
 def check_limits(max_drop: float | None, minutes: float | None) -> None:
-    """Refuse limits of a learn that mean nothing, before anything is trained for them."""
+    """Refuse limits of a learn that are no numbers, before anything is read."""
     if max_drop is not None and (not isinstance(max_drop, int | float) or math.isnan(max_drop)):
         raise SettingsError(f"max_drop: this is a number of points, not {max_drop!r}")
     if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):

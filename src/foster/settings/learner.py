@@ -37,10 +37,10 @@ AUTO, CLOSED_FORM = "auto", "closed_form"
 """Words for `method` beside those of methods that are trained."""
 
 KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize")
-"""What a bundle decides once and for all, beside the pretrained weights: all it holds depends on it."""
+"""Settings that the first learn fixes for the bundle's life, beside the pretrained weights."""
 
 MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes", "plugins")
-"""What belongs to the machine or to one call, and is not kept in a bundle."""
+"""Settings of the machine or of one call, which a bundle does not keep."""
 
 
 class LearnerSettings(CommonSettings):
@@ -61,8 +61,8 @@ class LearnerSettings(CommonSettings):
     """A name, `timm:NAME`, or `auto`: efficientnet_lite0, pretrained; where images of up to 64 pixels are trained,
     resnet32."""
     weights: str = ""
-    """A .safetensors file with pretrained weights of the backbone; later learns need it no more, except with
-    method=joint, which starts from it each time."""
+    """A .safetensors file with pretrained weights of the backbone; only the first learn needs it, or with method=joint
+    every learn."""
     features_per_class: int = Field(default=1000, ge=0)
     """Photos of each class whose features (2.5 KB a photo) are kept beside the sums over all; 0 keeps only the sums."""
     image_size: Literal["auto"] | tuple[int, int] = "auto"
@@ -158,7 +158,7 @@ class LearnerSettings(CommonSettings):
 
 
 def _bounded(_: str, fit: FitSettings) -> FitSettings:
-    """A head that starts from discriminants of few photos could undo the pretraining in its first step."""
+    """Clip gradients: the first steps of a new head could undo the pretraining."""
     return fit if fit.max_gradient is not None else fit.model_copy(update={"max_gradient": PRETRAINED_MAX_GRADIENT})
 
 

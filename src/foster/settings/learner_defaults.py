@@ -1,12 +1,11 @@
-"""What a learner does where nobody says otherwise: its presets, and what follows from the images and their number."""
+"""A learner's defaults: its presets, and what follows from the size and the number of the images."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Length:
-    """How long to train: a multiple of the published epochs, but so many steps that a small set is not seen too
-    rarely."""
+    """How long to train: a multiple of the published epochs, and the fewest steps of the first phase."""
 
     epochs_scale: float
     min_steps: int
@@ -55,7 +54,7 @@ SMALL_SIDE = 64
 SMALLEST_BATCH = 16
 PHOTO_SIDES = (96, 128, 160, 192, 224)
 SMALL_BACKBONES = tuple(f"resnet{depth}" for depth in (8, 14, 20, 32, 44, 56))
-"""Those made for small images: at a photo's size they would take minutes for what they do in seconds."""
+"""Backbones for small images: at the size of photos they are too slow."""
 
 PRETRAINED = "efficientnet_lite0"
 """The backbone whose pretrained weights come with the installation."""
@@ -77,19 +76,19 @@ def image_side_for(typical_side: int, largest: int = 224) -> int:
 
 
 def largest_side_for(backbone: str, on_gpu: bool) -> int:
-    """How large the network's images become where nobody says it: as large as the backbone and the device bear."""
+    """The largest default side of the network's images, by backbone and device."""
     if backbone in SMALL_BACKBONES:
         return SMALL_SIDE if on_gpu else SMALL_SIDE // 2
     return 224 if on_gpu else 192
 
 
 def asked_as(backbone: str) -> str:
-    """What a first learn was asked for that took this backbone: some methods take a variant of it."""
+    """The backbone's name as users give it: some methods take a variant, such as cosine_resnet32."""
     return backbone.removeprefix("cosine_")
 
 
 def backbone_for(image_size: tuple[int, int]) -> str:
-    """A backbone for photos starts pretrained."""
+    """The default backbone by image size: pretrained for photos."""
     return "resnet32" if max(image_size) <= SMALL_SIDE else PRETRAINED
 
 
@@ -100,7 +99,7 @@ def frozen_side_for(on_gpu: bool) -> int:
 
 
 def augmentation_for(image_size: tuple[int, int], preset: str) -> str:
-    """What moves or hides a sensible share of an image of this size; a short training has no time for more."""
+    """The default augmentation: small images bear only small shifts, and a short training only a weak augmentation."""
     side = min(image_size)
     limits = {16: "shift", 24: "plain", 65: PRESETS[preset].augmentation}
     return next((name for limit, name in limits.items() if side < limit), "photo")
