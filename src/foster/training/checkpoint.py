@@ -75,7 +75,7 @@ class _Position(Document):
 
 
 class Progress(Document):
-    """How far a task has come, as it stands in a checkpoint's state beside what else its owner keeps there."""
+    """The progress of a task. A checkpoint's state has these fields beside those of the run or learner."""
 
     task: Count
     phase: str
@@ -85,7 +85,7 @@ class Progress(Document):
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> "Progress":
-        """ValueError where the state is of another form, or a part is missing that it speaks of."""
+        """ValueError where the state has other fields, or a part is missing."""
         progress = cls.model_validate(checkpoint.state)
         needed = {f"phase-{k}" for k in range(min(progress.num_phases_done, 1000))}
         needed |= {"fit"} if progress.position else set()

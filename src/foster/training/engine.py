@@ -19,9 +19,9 @@ from foster.training.distributed import Statistics, in_shares
 
 INFERENCE_IMAGES = 512
 INFERENCE_PIXELS = {"cuda": 2**21, "cpu": 2**18}
-"""One inference batch holds at most so many images, and images of at most so many pixels: on a GPU 512 of 32 or 64
-pixels a side, 41 of 224. A ResNet keeps about 16 numbers of each pixel alive at a time, so that is a few hundred
-megabytes. On a CPU, more would be memory fresh from the system, which takes longer to get than to fill."""
+"""The most images and pixels of an inference batch: on a GPU 512 images of 32 or 64 pixels a side, 41 of 224. A ResNet
+needs about 16 numbers for each pixel at a time, so that is a few hundred megabytes. On a CPU, larger batches would
+spend more time on allocating memory than on computing."""
 
 
 def find_device(name: str) -> torch.device:
@@ -99,16 +99,16 @@ class Engine:
         return torch.autocast(self.device.type, self.dtype, cache_enabled=False)
 
     def prepare(self, images: Tensor) -> Tensor:
-        """uint8 images `[N, 3, H, W]` on the device -> normalised floats in the layout that convolutions like."""
+        """uint8 images `[N, 3, H, W]` on the device -> normalised floats, channels last."""
         normalised: Tensor = self._normaliser(images, self.dtype)
         return normalised
 
     def normalised(self, images: Stack) -> Tensor:
-        """Images wherever they live as a network sees them in inference: float32 on the device."""
+        """Images on any device -> normalised images as in inference: float32, on the device."""
         return cast(Tensor, self._normaliser(on_device(images, self.device)))
 
     def infer(self, network: nn.Module, images: Stack | Tensor) -> Output:
-        """`network` in eval mode over uint8 images wherever they live: logits and features, on the device.
+        """Logits and features of uint8 images on any device, by `network` in eval mode; on the device.
 
         Always in float32: what is chosen and reported does not depend on the precision of training.
         """

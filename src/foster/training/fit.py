@@ -44,7 +44,7 @@ class SavePoint(NamedTuple):
     num_steps: int
     is_epoch_end: bool
     state: Callable[[], FitState]
-    """The state, once its losses and weights are known to be numbers. It shares its tensors with the training."""
+    """The state, after a check that losses and weights are finite. It shares its tensors with the training."""
 
 
 def fit(
@@ -81,7 +81,7 @@ def fit(
                     phase.on_epoch(epoch)
             seed = replace(feed.address(epoch), purpose="layers").number()
             for index, batch in enumerate(feed.batches(epoch, first_step), start=first_step + 1):
-                # In every step, so that a phase that goes on in the middle of an epoch needs no state of it.
+                # Before every step, so that a phase can be resumed in the middle of an epoch.
                 seed_layers(seed + index)
                 step(batch)
                 if index < feed.num_steps:
@@ -134,7 +134,7 @@ class _ClosedEpoch:
 
 @dataclass
 class EpochLog:
-    """Turns loss sums into events, one epoch late, so that the device never waits for the host to read them.
+    """Reports the losses of each epoch one epoch late, so that the device never waits for the host to read them.
 
     `start` is the epoch in which the training began here; `sums_before` are its losses from before that.
     """

@@ -14,7 +14,7 @@ from foster.networks.network import Backbone
 from foster.settings.fit import FitSettings
 
 STATE = {"sgd": ("momentum",), "adam": ("mean", "square"), "adamw": ("mean", "square")}
-"""What each optimizer keeps of every parameter; Adam also counts its steps."""
+"""The state of each optimizer for every parameter; Adam also counts its steps."""
 
 BYTES_WITHOUT_STATE = 12
 """Of a trained parameter: float32 weight, gradient, and one copy of the weight."""
@@ -43,9 +43,9 @@ def learning_rate(settings: FitSettings, epoch: int) -> float:
 class Optimizer:
     """SGD, Adam or AdamW over everything that is trained; weight decay on all of it, as the field does.
 
-    The arithmetic is torch's. Its classes are not used: the first one that is made imports torch's compiler, which
-    takes as long as all that a small run does. On a GPU rates are tensors on the device, so that a recorded step
-    follows the schedule.
+    The arithmetic is that of torch's functions. Its classes are not used: the first object imports torch's compiler,
+    which takes as long as a small run. On a GPU rates are tensors on the device, so that a recorded step follows the
+    schedule.
     """
 
     def __init__(self, network: nn.Module, settings: FitSettings, device: torch.device) -> None:

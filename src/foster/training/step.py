@@ -50,7 +50,7 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Optimizer) -
         folded_frozen_parts(modules, is_folding, engine.dtype),
         compiled_backbones(modules, engine.compile) as switch,
     ):
-        # Only full batches run compiled: left-over sizes, and phases of less than a batch, differ from task to task.
+        # Left-over sizes, and phases of less than a batch, differ from task to task: each would be compiled again.
         full = feed.batch_size // feed.team.size
         step = Step(
             phase.network,
@@ -72,10 +72,10 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Optimizer) -
 
 @dataclass
 class Step:
-    """Sums each loss term, weighted by images, on the device: nothing waits for it.
+    """One optimizer step. Each loss term is summed on the device, weighted by the number of images, without waiting.
 
-    `compile_for` is told the size of each batch: a compilation for every left-over size would cost more than it gives.
-    `num_sharing` processes have an equal part of every batch each. `after_step` may change the `teachers`.
+    `compile_for` is called with the size of each batch, so that only full batches run compiled. Each batch is shared
+    equally by `num_sharing` processes. `after_step` may change the `teachers`.
     A batch of a size for which the step was recorded replays that CUDA graph. An epoch has at most two sizes, the full
     one and that of the last, incomplete batch; both are recorded, so that every image counts as it does unrecorded.
     """
@@ -151,9 +151,9 @@ class Step:
             with suppress(torch.OutOfMemoryError):
                 recording = self._attempt(noise(batch_size))
             if recording is None:
-                # A pool whose only recording failed is gone.
+                # The pool of a failed recording cannot be used again.
                 self._pool = torch.cuda.graph_pool_handle()
-                # While it records, the allocator hands nothing back to the device, not even what it has to spare.
+                # While it records, the allocator returns no memory to the device.
                 torch.cuda.empty_cache()
                 recording = self._attempt(noise(batch_size))
             self._recordings[batch_size] = recording
@@ -179,8 +179,8 @@ class Step:
                 restore()
             for _ in range(NUM_WARM_UPS):
                 self._run(batch)
-            # Not `torch.cuda.graph`: it empties the memory cache first, and filling it again takes time.
-            # Threads of the library that looks after other processes may go on meanwhile.
+            # Not `torch.cuda.graph`, which empties the memory cache first: filling it again takes time. With several
+            # processes, threads of NCCL go on meanwhile.
             mode = "global" if process_group().is_alone else "thread_local"
             graph.capture_begin(pool=self._pool, capture_error_mode=mode)
             try:
@@ -195,7 +195,7 @@ class Step:
         return _Recording(graph, batch)
 
     def _snapshot(self) -> Callable[[], None]:
-        """Puts weights, buffers, the state of the optimizer and loss sums back to what they are now, in place."""
+        """A function that restores the weights, buffers, optimizer state and loss sums of now, in place."""
         modules = (self.network, *(self.teachers if self.after_step else ()))
         weights = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
         tensors = [*weights, *self.optimizer.tensors().values()]
@@ -235,8 +235,8 @@ def gradients(loss: Tensor, parameters: Iterable[Tensor]) -> tuple[Tensor, ...]:
 
 @functools.cache
 def capture_stream(device: int) -> torch.cuda.Stream:
-    """The stream on which steps are recorded. Made once: libraries keep a workspace for every stream they meet."""
-    # What is trained comes first; a frozen branch beside it, which is done sooner, takes what is left of the chip.
+    """The stream on which steps are recorded. Made once: libraries keep a workspace for every stream."""
+    # With priority over the stream of a frozen branch, which is done sooner.
     return torch.cuda.Stream(device, priority=-1)
 
 
@@ -244,7 +244,7 @@ def capture_stream(device: int) -> torch.cuda.Stream:
 class _Recording:
     graph: torch.cuda.CUDAGraph
     batch: Batch
-    """What the graph reads: each step copies its batch there."""
+    """The memory that the graph reads; each step copies its batch there."""
 
 
 @functools.cache
