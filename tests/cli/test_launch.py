@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from foster.cli.experiments import launch, relaunch
+from foster.cli.experiments import launch, resume
 from foster.errors import SettingsError
 from foster.experiment.folder import RunFolder
 from foster.settings.experiment import Settings, load_settings
@@ -35,7 +35,8 @@ def begun(tmp_path: Path) -> Path:
 
 def test_where_and_how_it_computes_may_change_and_is_kept_for_the_next_time(begun: Path):
     changes = ["checkpoint_minutes=3", "engine.precision=float32", "engine.threads=1"]
-    results = relaunch(begun, overrides=changes, quiet=True)
+    resume(begun, changes, quiet=True)
+    results = RunFolder(begun).read_results()
     assert results["finished"] is True
     assert results["settings"]["checkpoint_minutes"] == 3
     assert results["settings"]["engine"]["precision"] == "float32"
@@ -43,13 +44,13 @@ def test_where_and_how_it_computes_may_change_and_is_kept_for_the_next_time(begu
 
 
 def test_a_new_place_of_the_data_is_kept_for_the_next_time(begun: Path):
-    relaunch(begun, Path("second"), quiet=True)
+    resume(begun, data=Path("second"), quiet=True)
     assert RunFolder(begun).settings() == tiny("data=second")
 
 
 def test_another_method_is_refused_by_name(begun: Path):
     with pytest.raises(SettingsError, match="method = 'finetune', not 'replay'"):
-        relaunch(begun, overrides=["method=replay", "batch_size=16"], quiet=True)
+        resume(begun, ["method=replay", "batch_size=16"], quiet=True)
     assert RunFolder(begun).settings() == tiny("data=first")
 
 

@@ -10,7 +10,7 @@ from tiny_runs import Interruption, Outcome, assert_same, ignore, interrupted, o
 
 import foster
 from foster import events
-from foster.cli.experiments import relaunch
+from foster.cli import experiments
 from foster.errors import DeviceError, FosterError
 from foster.experiment import run
 from foster.experiment.folder import RunFolder
@@ -69,7 +69,7 @@ def test_a_run_that_runs_out_of_memory_before_it_begins_gives_one_line(
 
 
 def test_how_a_run_computes_can_be_changed_where_it_is_resumed(stopped: Path, uninterrupted: Reference):
-    relaunch(stopped, None, ["engine.resident=off", "checkpoint_minutes=2", "device=cpu"], quiet=True)
+    experiments.resume(stopped, ["engine.resident=off", "checkpoint_minutes=2", "device=cpu"], quiet=True)
     found = outcome(stopped)
     assert found.results["settings"]["engine"]["resident"] == "off"
     assert RunFolder(stopped).settings().checkpoint_minutes == 2
@@ -89,7 +89,7 @@ def test_what_a_run_learns_cannot_be_changed_where_it_is_resumed(override: str, 
     before = (stopped / "settings.toml").read_bytes()
     expected = f"is a run with {difference}: in the middle of a run only data, device, checkpoint_minutes, keep_"
     with pytest.raises(FosterError, match=expected):
-        relaunch(stopped, None, ["device=cpu", override], quiet=True)
+        experiments.resume(stopped, ["device=cpu", override], quiet=True)
     assert (stopped / "settings.toml").read_bytes() == before
 
 

@@ -19,7 +19,7 @@ from tiny_runs import (
 from torch import Tensor, nn
 
 from foster import events
-from foster.cli.experiments import relaunch
+from foster.cli import experiments
 from foster.data.feed import ResidentFeed
 from foster.data.images import ImageSet
 from foster.errors import DeviceError
@@ -112,7 +112,8 @@ def test_a_gpu_that_is_really_full_gives_one_line_and_the_advice_works(tmp_path:
     assert "GiB are free; continue with the images off the GPU: foster resume" in message
     assert RunFolder(path).checkpoints.load(print) is not None
     torch.cuda.set_per_process_memory_fraction(1.0, DEVICE)
-    results = relaunch(path, None, ["engine.resident=off"], quiet=True)
+    experiments.resume(path, ["engine.resident=off"], quiet=True)
+    results = RunFolder(path).read_results()
     assert results["finished"] is True
     assert len(results["accuracy"]) == 3
 

@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -93,16 +93,19 @@ def resume(
 
     Example: foster resume runs/digits-b0-inc2-wa-shift-s1993
     """
-    relaunch(
-        folder,
-        data,
-        overrides or [],
-        quiet=quiet,
-        has_tensorboard=has_tensorboard,
-        plugins=plugins,
-        trusts_plugins=trusts_plugins,
-        allows_changed_plugin=allows_changed_plugin,
-    )
+    from foster.experiment.folder import RunFolder
+    from foster.experiment.run import go_on
+
+    run_folder = RunFolder(folder)
+    if run_folder.holds_run and run_folder.is_finished and not overrides:
+        output.complain(f"'{folder}' is finished; nothing is left to do")
+    else:
+        settings = run_folder.settings(overrides or [], plugins=plugins, trusts_plugins=trusts_plugins)
+        if data is not None:
+            settings = settings.model_copy(update={"data": str(data)})
+        work = partial(go_on, allows_changed_plugin=allows_changed_plugin)
+        _watched(work, settings, run_folder, quiet, has_tensorboard)
+    _show_results(folder)
 
 
 def launch(
@@ -113,48 +116,17 @@ def launch(
     from foster.experiment.run import begin
 
     results = _watched(begin, settings, RunFolder(path), quiet, has_tensorboard)
-    _show_results(path, is_shown)
+    if is_shown:
+        _show_results(path)
     return results
 
 
-def relaunch(
-    path: Path,
-    data: Path | None = None,
-    overrides: Sequence[str] = (),
-    *,
-    quiet: bool = False,
-    has_tensorboard: bool = False,
-    plugins: Sequence[str] | None = None,
-    trusts_plugins: bool = False,
-    allows_changed_plugin: bool = False,
-) -> dict[str, Any]:
-    """Continue the run in `path`. `data` is where its data files are now; `overrides` change where and how it computes.
-
-    Plug-ins that only the folder names are imported with `trusts_plugins`.
-    """
-    from foster.experiment.folder import RunFolder
-    from foster.experiment.run import go_on
-
-    folder = RunFolder(path)
-    if folder.holds_run and folder.is_finished and not overrides:
-        output.complain(f"'{path}' is finished; nothing is left to do")
-        results = folder.read_results()
-    else:
-        settings = folder.settings(overrides, plugins=plugins, trusts_plugins=trusts_plugins)
-        if data is not None:
-            settings = settings.model_copy(update={"data": str(data)})
-        work = partial(go_on, allows_changed_plugin=allows_changed_plugin)
-        results = _watched(work, settings, folder, quiet, has_tensorboard)
-    _show_results(path)
-    return results
-
-
-def _show_results(path: Path, is_shown: bool = True) -> None:
+def _show_results(path: Path) -> None:
     from foster.reports.results import find_results
     from foster.reports.tables import accuracy_table
     from foster.system.processes import speaks
 
-    if is_shown and speaks():
+    if speaks():
         output.show(accuracy_table(find_results([path])), f"results: {path / 'results.json'}")
 
 

@@ -93,7 +93,7 @@ def head_norm_figure(archives: Sequence[Archive]) -> Figure:
     panels = grid_of_axes(figure, len(archives), 1)
     for axes, archive in zip(panels, archives, strict=True):
         _draw_norms(axes, archive, archive.head_weight().norm(dim=1).cpu().numpy())
-    panels[-1].set_xlabel("class, in order of arrival; lines part tasks")
+    panels[-1].set_xlabel("class, in order of arrival; lines separate tasks")
     return figure
 
 

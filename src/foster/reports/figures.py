@@ -69,7 +69,7 @@ KINDS = {
     ),
     "losses": Kind(
         lambda archives: loss_figure(_runs(archives)),
-        "Each term of the loss after each epoch; lines part tasks.",
+        "Each term of the loss after each epoch; lines separate tasks.",
     ),
     "head-norms": Kind(
         head_norm_figure,
