@@ -20,8 +20,7 @@ from foster.cli.texts import (
 from foster.data.photos.store import Unreadable
 from foster.learner.check import CheckReport, Finding, Photo
 from foster.learner.learner import Learner
-from foster.learner.reports import LearnReport, MendReport
-from foster.learner.update_check import ClassChange, UpdateCheck, compare
+from foster.learner.reports import ClassChange, LearnReport, MendReport, UpdateCheck, compare
 
 
 def test_a_learn_says_how_it_was_trained_with_and_the_next_one_keeps_it(command: Command) -> None:

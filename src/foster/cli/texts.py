@@ -24,8 +24,7 @@ if TYPE_CHECKING:  # they load torch
     from foster.data.photos.store import Unreadable
     from foster.learner.assessment import EvaluationReport
     from foster.learner.check import CheckReport, Finding
-    from foster.learner.reports import LearnReport, MendReport, Prediction
-    from foster.learner.update_check import ClassChange, UpdateCheck
+    from foster.learner.reports import ClassChange, LearnReport, MendReport, Prediction, UpdateCheck
 
 MAX_LISTED = 12
 NUM_IDS_SHOWN = 3

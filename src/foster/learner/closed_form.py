@@ -30,8 +30,7 @@ from foster.learner.familiarity import Familiarity
 from foster.learner.features import FeatureStore, linear_discriminants, solve, stored_features
 from foster.learner.knowledge import Knowledge
 from foster.learner.plan import BYTES_OF_PROCESS, Entry, Plan, fair_quota, kept_elsewhere, shared_photos
-from foster.learner.reports import LearnReport
-from foster.learner.update_check import UpdateCheck, compare
+from foster.learner.reports import LearnReport, UpdateCheck, compare
 from foster.learner.work_folder import WorkFolder
 from foster.networks.adapted import check_backbone
 from foster.networks.heads import RootHead

@@ -25,9 +25,16 @@ from foster.learner.closed_form import learn_in_closed_form
 from foster.learner.familiarity import UNFAMILIAR, Unknown
 from foster.learner.knowledge import Knowledge, load_knowledge, save_knowledge
 from foster.learner.plan import make_plan
-from foster.learner.reports import CalibrationWarning, LearnReport, MendReport, Prediction, UpdateError
+from foster.learner.reports import (
+    CalibrationWarning,
+    LearnReport,
+    MendReport,
+    Prediction,
+    UpdateError,
+    check_limits,
+    problem,
+)
 from foster.learner.train import learn_by_training
-from foster.learner.update_check import check_limits, problem
 from foster.learner.work_folder import WorkFolder, opened
 from foster.networks.adapted import ModuleLike, check_choice
 from foster.settings.learner import AUTO, CLOSED_FORM, LearnerSettings, learner_settings

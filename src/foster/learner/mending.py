@@ -26,8 +26,7 @@ from foster.learner.familiarity import Familiarity
 from foster.learner.features import scale_of, solve
 from foster.learner.knowledge import Knowledge
 from foster.learner.plan import held_out_quota
-from foster.learner.reports import UNKNOWN, MendReport
-from foster.learner.update_check import UpdateCheck, compare
+from foster.learner.reports import UNKNOWN, MendReport, UpdateCheck, compare
 from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation

@@ -53,8 +53,7 @@ from foster.learner.plan import (
     kept_elsewhere,
     shared_photos,
 )
-from foster.learner.reports import CLOSED_FORM_VARIANT, LearnReport
-from foster.learner.update_check import UpdateCheck, compare
+from foster.learner.reports import CLOSED_FORM_VARIANT, LearnReport, UpdateCheck, compare
 from foster.methods import method_class
 from foster.methods.base import Context, Method
 from foster.methods.refresh import phases_of, trains_phases
