@@ -52,13 +52,6 @@ def test_select_asks_for_features_once_and_only_of_the_wanted_classes(digits: Im
     assert calls == [int(counts[2] + counts[5]), len(digits)]
 
 
-@pytest.mark.parametrize("selection", ["herding", "random"])
-def test_select_without_a_quota_keeps_every_image_in_order(selection: str) -> None:
-    images = ImageSet(numbered_images(1, 2, 3, 4, 5), torch.tensor([1, 0, 1, 1, 0]), ("a", "b"))
-    chosen = select(pixels, images, [0, 1], None, selection, generator(Address(0, "memory")))
-    assert {class_id: values_of(own) for class_id, own in chosen.items()} == {0: [2, 5], 1: [1, 3, 4]}
-
-
 def test_a_total_budget_is_shared_equally_as_classes_arrive() -> None:
     memory = ExemplarMemory(total=2000)
     assert [memory.quota(seen) for seen in range(10, 101, 10)] == [200, 100, 66, 50, 40, 33, 28, 25, 22, 20]

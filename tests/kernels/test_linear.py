@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from foster.kernels import is_available, linear, modules, use_kernels
 from foster.kernels.linear import MOST_SIZE, supports_linear
 from foster.networks.boosted import BoostedNetwork
-from foster.networks.heads import CosineHead, Head
+from foster.networks.heads import Head
 from foster.networks.network import Network
 from foster.networks.resnet import cifar_resnet
 
@@ -92,21 +92,6 @@ class TestInNetworks:
         monkeypatch.setattr(modules, "linear", count)
         monkeypatch.setattr(modules, "_computes_in_bfloat16", lambda maps: maps.ndim == 2)
         return called
-
-    @pytest.mark.parametrize("make", [Head, CosineHead])
-    def test_a_head_keeps_its_function_and_its_names(
-        self, make: Callable[[int, int], nn.Module], calls: list[tuple[int, ...]]
-    ) -> None:
-        torch.manual_seed(0)
-        plain = make(8, 5)
-        head = copy.deepcopy(use_kernels(copy.deepcopy(plain)))
-        assert list(head.state_dict()) == list(plain.state_dict())
-        features = torch.randn(4, 8)
-        head(features).square().sum().backward()
-        plain(features).square().sum().backward()
-        assert calls == [(5, 8)]
-        for found, expected in zip(head.parameters(), plain.parameters(), strict=True):
-            torch.testing.assert_close(found.grad, expected.grad)
 
     def test_a_boosted_network_uses_the_kernels_for_all_its_heads(self, calls: list[tuple[int, ...]]) -> None:
         torch.manual_seed(0)

@@ -13,14 +13,8 @@ from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.methods.base import Context
 from foster.methods.bic import BiasCorrectedHead, BiasCorrection
-from foster.networks.heads import Head
 from foster.networks.network import Network
 from foster.settings.methods import BicSettings
-
-
-def test_bic_corrects_after_every_task_but_the_first() -> None:
-    names = [(trained.task.index, trained.phase.name) for trained in course_of("bic", epochs=3).phases]
-    assert names == [(0, "learn"), (1, "learn"), (1, "correct"), (2, "learn"), (2, "correct")]
 
 
 def test_a_correction_changes_alpha_and_beta_of_the_new_classes_alone() -> None:
@@ -173,18 +167,6 @@ def test_a_grown_head_keeps_rows_and_corrections_and_starts_uncorrected_for_new_
         grown.weight.zero_()
     assert head.alpha.tolist() == [1, 1, 0.5]
     assert head.weight.any()
-
-
-def test_only_rows_and_biases_are_trained_until_a_correction_is_released() -> None:
-    head = corrected_head().grown(2)
-    assert {name for name, value in head.named_parameters() if value.requires_grad} == {"weight", "bias"}
-    head.requires_grad_(False)
-    head.newest.requires_grad_(True)
-    head(features()).sum().backward()
-    plain = Head.from_values(head.weight, head.bias)(features())
-    torch.testing.assert_close(head.newest.alpha.grad, plain[:, 3:].sum().reshape(1))
-    assert head.newest.beta.grad is not None
-    assert head.newest.beta.grad.tolist() == [4]
 
 
 def test_a_regrouped_head_gives_the_corrected_logits_without_a_correction() -> None:

@@ -56,18 +56,6 @@ def test_old_branches_never_change_while_the_new_one_and_the_whole_head_are_trai
     assert all(is_frozen(branch) and not branch.training for branch in method.network.branches[:2])
 
 
-def test_a_new_branch_starts_as_a_copy_of_the_newest() -> None:
-    method = der()
-    learn(method, 2)
-    before = values(method.network)
-    expansion(method, 2)
-    after = values(method.network)
-    for name in before:
-        if name.startswith("branches.1."):
-            assert torch.equal(after[name.replace("branches.1.", "branches.2.")], before[name])
-    assert torch.equal(after["head.weight"][:6, :128], before["head.weight"])
-
-
 def test_the_auxiliary_head_sees_the_newest_branch_alone_and_is_not_delivered() -> None:
     method = der()
     learn(method, 1)

@@ -93,14 +93,6 @@ def test_the_head_is_tuned_on_equally_many_images_of_each_class(memory: Exemplar
         assert torch.equal(found, digits()[2].new_images.images[herded])
 
 
-def test_without_exemplars_there_is_nothing_to_balance_and_no_tuning() -> None:
-    method = podnet()
-    learn(method, 1)
-    for class_id in range(4):
-        method.memory.remember(class_id, method.memory.stack_of(class_id).tensor[:0])
-    assert [phase.name for phase in phases_before_training(method, task_of(method, 1))] == ["learn"]
-
-
 def test_pooled_maps_are_compared_with_the_old_networks_by_the_weight_of_the_growth() -> None:
     method = podnet()
     learn(method, 1)
@@ -179,10 +171,3 @@ def test_clusters_end_at_the_means_of_groups() -> None:
     )
     ordered = best[torch.cdist(means, best).argmin(1)]
     torch.testing.assert_close(ordered, means)
-
-
-def test_fewer_features_than_clusters_are_repeated() -> None:
-    points = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    found = clusters(points, 5, torch.Generator().manual_seed(0))
-    assert found.isfinite().all()
-    assert sorted(found.unique(dim=0).tolist()) == [[0.0, 1.0], [1.0, 0.0]]

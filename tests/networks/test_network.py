@@ -69,17 +69,6 @@ def test_a_new_branch_starts_as_the_newest_and_the_old_ones_are_frozen(network: 
     assert not is_frozen(grown.branches[1])
 
 
-def test_a_new_branch_keeps_the_head_of_known_classes_on_old_features(network: Network) -> None:
-    with torch.no_grad():
-        network.head.bias.uniform_(-1, 1)
-    head = network.with_new_branch(2).head
-    assert head.weight.shape == (5, 128)
-    assert torch.equal(head.weight[:3, :64], network.head.weight)
-    assert torch.equal(head.bias[:3], network.head.bias)
-    assert (head.weight[:, 64:].abs() <= (3 / 128) ** 0.5).all()
-    assert head.weight.requires_grad
-
-
 def test_a_network_with_a_cosine_head_grows_by_classes_but_not_by_branches() -> None:
     network = Network([build_backbone("cosine_resnet32")], CosineHead(64, 3, num_proxies=2)).eval()
     grown = network.with_new_classes(2).eval()

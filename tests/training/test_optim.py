@@ -34,27 +34,6 @@ def test_the_rates_are_those_of_torch(settings: FitSettings) -> None:
         scheduler.step()
 
 
-def test_it_steps_as_torch_does_and_touches_nothing_that_is_not_trained() -> None:
-    network = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 3, 1), nn.Flatten(), nn.Linear(12, 2))
-    network[2].requires_grad_(False)
-    expected = copy.deepcopy(network)
-    settings = FitSettings(epochs=1, learning_rate=0.5, weight_decay=0.1, momentum=0.7)
-    ours = Optimizer(network, settings, CPU)
-    theirs = torch.optim.SGD(
-        [p for p in expected.parameters() if p.requires_grad], lr=0.5, weight_decay=0.1, momentum=0.7
-    )
-    for chance in range(3):
-        images = torch.randn(5, 1, 2, 2, generator=torch.Generator().manual_seed(chance))
-        for module, optimizer in ((network, ours), (expected, theirs)):
-            module(images).square().sum().backward()
-            optimizer.step()
-        ours.drop_gradients()
-        theirs.zero_grad()
-    assert all(parameter.grad is None for parameter in network.parameters())
-    for (name, found), wanted in zip(network.named_parameters(), expected.parameters(), strict=True):
-        assert torch.equal(found, wanted), name
-
-
 @pytest.mark.parametrize(
     ("settings", "make"),
     [

@@ -116,13 +116,6 @@ class Statistics:
             second_moment.addmm_(values.T, values)
         return Statistics(counts, sums, second_moment)
 
-    def __add__(self, other: "Statistics") -> "Statistics":
-        """The statistics of the images of both; their class ids mean the same classes."""
-        if (self.num_classes, self.num_features) != (other.num_classes, other.num_features):
-            sizes = [f"{each.num_classes} classes of {each.num_features} features" for each in (self, other)]
-            raise ValueError(f"statistics of {sizes[0]} and of {sizes[1]} cannot be added")
-        return Statistics(self.counts + other.counts, self.sums + other.sums, self.second_moment + other.second_moment)
-
     def without(self, class_id: int, features: Tensor | None = None) -> "Statistics":
         """The same without a class; ids above it are one less.
 
