@@ -23,7 +23,7 @@ from torch import Tensor
 import foster
 from foster.data.photos.decode import Resizing
 from foster.data.photos.find import find_photos
-from foster.data.photos.read import read_photos
+from foster.data.photos.stack import read_photos
 from foster.data.sources import load as load_dataset
 from foster.errors import FosterError
 from foster.learner.features import linear_discriminants

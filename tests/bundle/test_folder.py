@@ -245,7 +245,7 @@ def test_an_exemplar_that_claims_many_pixels_is_refused_before_any_is_decoded(
     file = io.BytesIO()
     Image.new("RGB", (4096, 4096)).save(file, "png")
     found.image_files[entry.file] = file.getvalue()
-    monkeypatch.setattr("foster.data.photos.read.decoded", lambda *given: pytest.fail("something was decoded"))
+    monkeypatch.setattr("foster.data.photos.stack.decoded", lambda *given: pytest.fail("something was decoded"))
     with pytest.raises(BundleError, match=r"is not \d+ x \d+"):
         found.memory(entry.use, "v1")
 

@@ -16,7 +16,7 @@ import foster
 from foster.data.images import ImageSet
 from foster.data.photos.decode import Resizing
 from foster.data.photos.find import Photos, Source, find_photos
-from foster.data.photos.read import ReadPhotos, read_for_training, read_photos
+from foster.data.photos.stack import ReadPhotos, read_for_training, read_photos
 from foster.errors import DataError, DeviceError, SettingsError
 from foster.events import EpochEnded, Event, LearnPlanned, PhaseEnded, PhaseStarted
 from foster.learner import train

@@ -15,7 +15,7 @@ from PIL import Image, features
 
 from foster.data.photos.decode import MAX_PIXELS, ImageError, Resizing, decode, decoded, quiet_pillow, upright_size
 from foster.data.photos.find import find_photos
-from foster.data.photos.read import read_photos
+from foster.data.photos.stack import read_photos
 from foster.errors import FosterError
 
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=SUPPRESSED)

@@ -6,7 +6,7 @@ import torch
 
 from foster.data.photos.decode import Resizing
 from foster.data.photos.find import find_photos
-from foster.data.photos.read import read_photos
+from foster.data.photos.stack import read_photos
 from foster.evaluation.predict import class_means, nearest_mean_scores
 from foster.networks.adapted import choose_backbone
 

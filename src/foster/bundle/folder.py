@@ -35,7 +35,7 @@ from foster.bundle.manifest import (
 )
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing
-from foster.data.photos.read import check_room, stack_of_files
+from foster.data.photos.stack import check_room, stack_of_files
 from foster.errors import DataError
 from foster.networks.layout import on_host
 from foster.system.documents import tensors_in

@@ -16,7 +16,7 @@ from foster.data.augmentation.pipeline import Normaliser
 from foster.data.photos.decode import ImageError, ImageLike, Resizing, each_decoded, image_id, typical_side
 from foster.data.photos.duplicates import Sketch, alike, sketch
 from foster.data.photos.find import Photos, Source, find_photos, item_name
-from foster.data.photos.read import none_readable
+from foster.data.photos.stack import none_readable
 from foster.data.photos.store import Unreadable
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
 from foster.learner.features import SHRINKAGE

@@ -21,7 +21,7 @@ from foster.bundle.manifest import Preprocessing
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import ImageError, Resizing, each_decoded, image_id, jpeg_of, png_of, shrunk
 from foster.data.photos.find import Photos, item_name
-from foster.data.photos.read import keeps_photos, learner_loader, none_readable, note_unreadable, stack_of_files
+from foster.data.photos.stack import keeps_photos, learner_loader, none_readable, note_unreadable, stack_of_files
 from foster.data.photos.store import Unreadable
 from foster.errors import DataError, SettingsError
 from foster.learner.calibration import fit_temperature, probabilities

@@ -16,7 +16,7 @@ from foster.data.images import ids_of
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing, typical_side
 from foster.data.photos.find import Photos, some
-from foster.data.photos.read import measured_sizes, none_readable
+from foster.data.photos.stack import measured_sizes, none_readable
 from foster.learner.knowledge import Knowledge
 from foster.learner.reports import KeptElsewhere, SharedPhotos
 from foster.learner.work_folder import WorkFolder

@@ -31,7 +31,7 @@ from foster.data.images import (
 )
 from foster.data.memory import BorrowedMemory, ExemplarMemory
 from foster.data.photos.find import item_name
-from foster.data.photos.read import learner_loader, read_for_training, stack_for_learner
+from foster.data.photos.stack import learner_loader, read_for_training, stack_for_learner
 from foster.data.task import Task
 from foster.data.unlabeled import load_unlabeled
 from foster.errors import DataError, SettingsError

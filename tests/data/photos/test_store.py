@@ -24,15 +24,17 @@ from foster.data.memory import ExemplarMemory
 from foster.data.photos import store as store_module
 from foster.data.photos.decode import Resizing, typical_side
 from foster.data.photos.find import find_photos
-from foster.data.photos.read import (
+from foster.data.photos.stack import (
+    PhotoStack,
     learner_loader,
     measured_sizes,
+    num_strata,
     read_for_training,
     read_photos,
     stack_for_learner,
     stack_of_files,
+    strata,
 )
-from foster.data.photos.stack import PhotoStack, num_strata, strata
 from foster.data.photos.store import NUM_STRATA, Decoded, PhotoLoader, PhotoStore, place_for
 from foster.errors import DataError, FolderError
 from foster.system.processes import ProcessGroup
