@@ -77,10 +77,11 @@ class Record:
         lengths = [len(rows) for rows in (record.params, record.memory_bytes)]
         if lengths != [num_tasks, num_tasks] or len(result) not in (num_tasks, num_tasks + 1):
             raise ValueError("the numbers of tasks in its record differ")
-        tasks = {name: [len(row.per_task) for row in rows] for name, rows in record.evaluations.items()}
-        of_result = tasks.get(record.result_name, [])
-        if of_result != [*range(1, len(of_result) + 1)] or max(map(max, tasks.values()), default=0) > num_tasks + 1:
-            raise ValueError("an evaluation in its record is not of all tasks so far")
+        for name, rows in record.evaluations.items():
+            tasks = [len(row.per_task) for row in rows]
+            expected = [*range(1, len(rows) + 1)] if name == record.result_name else sorted(set(tasks))
+            if tasks != expected or not set(tasks) <= {*range(1, num_tasks + 2)}:
+                raise ValueError("an evaluation in its record is not of all tasks so far")
         return record
 
 
