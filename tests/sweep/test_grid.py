@@ -96,14 +96,8 @@ def test_very_long_values_still_have_folders_of_their_own():
         (["seed=1,,2"], "seed: a value is missing between the commas of '1,,2'"),
         (["seed=1", "seed=2"], "seed is given more than once; write seed=VALUE,VALUE"),
         (["seed=1,01"], "'seed=1' and 'seed=01' are the same run"),
-        (
-            ["method=replay", "foster.beta_compress=0.9,0.97"],
-            "foster.beta_compress has no effect: no run of this sweep",
-        ),
-        (
-            ["method=finetune,lwf", "memory_total=50,60"],
-            "memory_total has no effect: no run of this sweep has a method",
-        ),
+        (["method=replay", "foster.beta_compress=0.9,0.97"], "beta_compress has no effect: the method is replay"),
+        (["method=finetune,lwf", "memory_total=50,60"], "memory_total has no effect: finetune has no memory"),
         (["foster.beta_boost=[0.9,0.95"], "lacks a closing ]"),
         (["seed"], "'seed' is not of the form key=value,value,..."),
         (["method=foster,replai"], "unknown method 'replai'; did you mean 'replay'?"),

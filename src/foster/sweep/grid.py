@@ -159,17 +159,11 @@ def _axis(override: str) -> tuple[str, list[str]]:
 
 def _check_used(key: str, runs: Sequence[Settings]) -> None:
     """Refuse to vary a key that no run uses."""
-    section, _, own_key = key.partition(".")
-    lacking = {settings.options.lacking(own_key) for settings in runs if settings.method == section}
-    if lacking and all(lacking):
-        reason = f"it needs {lacking.pop()}"
-    elif all(settings.why_unused(key) for settings in runs):
-        reason = f"no run of this sweep has {'dataset' if section == 'synthetic' else 'method'} {section}"
-    elif key in MEMORY_KEYS and not any(settings.options.uses_memory for settings in runs):
-        reason = "no run of this sweep has a method with a memory"
-    else:
-        return
-    raise SettingsError(f"varying {key} has no effect: {reason} (on the command line)")
+    reasons = [settings.why_unused(key) for settings in runs]
+    if key in MEMORY_KEYS:
+        reasons = ["" if settings.options.uses_memory else f"{settings.method} has no memory" for settings in runs]
+    if all(reasons):
+        raise SettingsError(f"varying {key} has no effect: {reasons[0]} (on the command line)")
 
 
 def _names(runs: Mapping[tuple[str, ...], Settings], varied: Collection[str]) -> list[str]:
