@@ -203,7 +203,8 @@ def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(
     assert starts == [2, 1]
 
 
-def test_a_cluster_that_is_not_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [ConnectionError, Exception])
+def test_a_cluster_that_is_not_there_is_one_clear_line(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     class Absent:
         @staticmethod
         def is_initialized() -> bool:
@@ -211,7 +212,7 @@ def test_a_cluster_that_is_not_there_is_one_clear_line(monkeypatch: pytest.Monke
 
         @staticmethod
         def init(**options: Any) -> None:
-            raise ConnectionError("Could not find any running Ray instance\nmore words")
+            raise error("Could not find any running Ray instance\nmore words")
 
     monkeypatch.setattr(cluster, "_ray", lambda: Absent)
     expected = r"there is no Ray cluster at '10\.0\.0\.1:6379': Could not find any running Ray instance$"

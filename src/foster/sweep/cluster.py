@@ -116,7 +116,7 @@ def connected(address: str, jobs_per_gpu: int, jobs: int) -> Iterator[Cluster]:
     try:
         if is_ours:
             ray.init(**quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except Exception as error:  # Ray raises a plain one where a node does not start in time
         raise DeviceError(f"there is no Ray cluster at '{address}': {str(error).splitlines()[0]}") from None
     try:
         yield Cluster(jobs_per_gpu, jobs)
