@@ -1,8 +1,8 @@
-"""Frozen parts of wide networks for a training step: BatchNorm folded into the convolutions before it, and convolution,
-addition and ReLU as one call of the library. So a frozen branch writes each map once and reads it once."""
+"""Frozen parts of wide ResNets in a training step: BatchNorm is folded into the convolution before it, and convolution,
+addition and ReLU are one call of the library, so that a frozen branch reads and writes each map once."""
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foster.networks.freezing import is_frozen
-from foster.networks.network import Backbone
-from foster.networks.resnet import Block, Bottleneck
+from foster.networks.resnet import Block, Bottleneck, ResNet
 
 WIDE = 64
-"""Channels of a backbone's first convolution from which on it counts as wide."""
+"""The channels of its first convolution from which on a network is wide."""
 
 
 class Folded(NamedTuple):
@@ -70,104 +69,74 @@ def _has_fused_convolutions(gpu: int) -> bool:
     return all(torch.allclose(ours.float(), theirs.relu(), rtol=0.05, atol=0.2) for ours, theirs in pairs)
 
 
-class FoldedBlock(Block):
-    """A residual block of two convolutions, folded."""
-
-    folded: list[Folded]
-
-    def forward(self, maps: Tensor) -> Tensor:
-        maps = maps.to(self.folded[0].weight.dtype)
-        first, second, *shortcut = self.folded
-        return _summed(self, first.rectified(maps), second, shortcut, maps)
-
-
-class FoldedBottleneck(Bottleneck):
-    """The same of three convolutions."""
-
-    folded: list[Folded]
-
-    def forward(self, maps: Tensor) -> Tensor:
-        maps = maps.to(self.folded[0].weight.dtype)
-        first, second, third, *shortcut = self.folded
-        return _summed(self, second.rectified(first.rectified(maps)), third, shortcut, maps)
-
-
-def _summed(block: Block | Bottleneck, residual: Tensor, last: Folded, shortcut: list[Folded], maps: Tensor) -> Tensor:
-    added = shortcut[0](maps) if shortcut else maps
-    if type(block.last_activation) is nn.ReLU:
-        return last.rectified(residual, added)
-    return last(residual) + added
-
-
-class FoldedLayer(nn.Sequential):
-    """A convolution, BatchNorm and ReLU, and what follows them, folded."""
-
-    folded: list[Folded]
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name is torch's)
-        maps = self.folded[0].rectified(input.to(self.folded[0].weight.dtype))
-        for part in list(self)[3:]:
-            maps = part(maps)
-        return maps
-
-
-FOLDED: dict[type[nn.Module], type[nn.Module]] = {
-    Block: FoldedBlock,
-    Bottleneck: FoldedBottleneck,
-    nn.Sequential: FoldedLayer,
-}
-
-
 @contextmanager
 def folded_frozen_parts(modules: Iterable[nn.Module], is_wanted: bool, dtype: torch.dtype) -> Iterator[None]:
-    """Inside, the blocks and stems of wide frozen backbones in `modules` that can be folded are; their weights stay."""
+    """Inside, the frozen blocks and stems of wide ResNets in `modules` are folded; their weights stay as they are."""
     inside = {part for module in modules for part in module.modules() if is_wanted}
-    wide = [backbone for backbone in inside if isinstance(backbone, Backbone) and _is_wide(backbone)]
-    frozen = {part for backbone in wide for part in backbone.modules() if is_frozen(part)}
-    chosen = [(part, type(part)) for part in frozen if _pairs(part)]
-    for part, kind in chosen:
-        part.__dict__["folded"] = [Folded.of(convolution, norm, dtype) for convolution, norm in _pairs(part)]
-        part.__class__ = FOLDED[kind]
+    wide = [network for network in inside if isinstance(network, ResNet) and _is_wide(network)]
+    frozen = {part for network in wide for part in network.modules() if is_frozen(part)}
+    forwards = [(part, forward) for part in frozen if (forward := _folded(part, dtype)) is not None]
+    for part, forward in forwards:
+        part.__dict__["forward"] = forward
     try:
         yield
     finally:
-        for part, kind in chosen:
-            part.__class__ = kind
-            del part.__dict__["folded"]
-
-
-def _is_wide(backbone: Backbone) -> bool:
-    """Whether the library's kernels are the fast ones for it; narrow backbones have kernels of our own."""
-    first = next((part for part in backbone.modules() if isinstance(part, nn.Conv2d)), None)
-    return first is not None and first.out_channels >= WIDE
-
-
-def _pairs(part: nn.Module) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    """The convolutions of a part with the BatchNorm after each, the shortcut's last; none where it cannot be folded."""
-    if type(part) is nn.Sequential:
-        kinds = [type(child) for child in part]
-        return _all_pairs([(part[0], part[1])]) if kinds[:3] == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU] else []
-    if type(part) not in (Block, Bottleneck):
-        return []
-    assert isinstance(part, Block | Bottleneck)
-    pairs: list[tuple[nn.Module, nn.Module]] = [(part.conv1, part.norm1), (part.conv2, part.norm2)]
-    if isinstance(part, Bottleneck):
-        pairs.append((part.conv3, part.norm3))
-    if isinstance(part.shortcut, nn.Sequential):
-        pairs.append((part.shortcut[0], part.shortcut[1]))
-    elif type(part.shortcut) is not nn.Identity:
-        return []
-    return _all_pairs(pairs)
-
-
-def _all_pairs(pairs: list[tuple[nn.Module, nn.Module]]) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    usual = [
-        (convolution, norm)
-        for convolution, norm in pairs
-        if type(convolution) is nn.Conv2d and type(norm) is nn.BatchNorm2d and convolution.groups == 1
-    ]
-    return usual if len(usual) == len(pairs) else []
+        for part, _ in forwards:
+            del part.__dict__["forward"]
 
 
 def is_folded(module: nn.Module) -> bool:
-    return type(module) in FOLDED.values()
+    return "forward" in vars(module)
+
+
+def _is_wide(network: ResNet) -> bool:
+    """Whether the library's kernels are the fast ones for it; narrow networks have kernels of ours."""
+    first = next(part for part in network.modules() if isinstance(part, nn.Conv2d))
+    return first.out_channels >= WIDE
+
+
+def _folded(part: nn.Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor] | None:
+    """What takes the place of the `forward` of a block or a stem; None for other parts."""
+    if type(part) in (Block, Bottleneck):
+        assert isinstance(part, Block | Bottleneck)
+        return _folded_block(part, dtype)
+    if type(part) is nn.Sequential and [type(child) for child in part][:3] == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU]:
+        return _folded_stem(part, dtype)
+    return None
+
+
+def _folded_block(block: Block | Bottleneck, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    pairs = [(block.conv1, block.norm1), (block.conv2, block.norm2)]
+    if isinstance(block, Bottleneck):
+        pairs.append((block.conv3, block.norm3))
+    *before, last = (Folded.of(convolution, norm, dtype) for convolution, norm in pairs)
+    shortcut = _first_layer(block.shortcut, dtype) if isinstance(block.shortcut, nn.Sequential) else None
+    is_rectified = type(block.last_activation) is nn.ReLU
+
+    def forward(maps: Tensor) -> Tensor:
+        maps = residual = maps.to(dtype)
+        for folded in before:
+            residual = folded.rectified(residual)
+        added = maps if shortcut is None else shortcut(maps)
+        return last.rectified(residual, added) if is_rectified else last(residual) + added
+
+    return forward
+
+
+def _first_layer(layers: nn.Sequential, dtype: torch.dtype) -> Folded:
+    convolution, norm, *_ = layers
+    assert isinstance(convolution, nn.Conv2d)
+    assert isinstance(norm, nn.BatchNorm2d)
+    return Folded.of(convolution, norm, dtype)
+
+
+def _folded_stem(stem: nn.Sequential, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    folded, others = _first_layer(stem, dtype), list(stem)[3:]
+
+    def forward(images: Tensor) -> Tensor:
+        maps = folded.rectified(images.to(dtype))
+        for other in others:
+            maps = other(maps)
+        return maps
+
+    return forward
