@@ -42,7 +42,7 @@ def test_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
     process = boosting(path, said)
     assert process.pid is not None
     os.kill(process.pid, number)
-    process.join(60)
+    process.join(120)
     assert process.exitcode == exit_code
     lines = said.read_text(encoding="utf-8").splitlines()
     assert lines[-1] == f"foster: stopped by {number.name}; all is saved; continue with: foster resume {path}"
@@ -57,7 +57,7 @@ def test_a_terminal_that_is_closed_lets_the_run_save(tmp_path: Path, uninterrupt
     process = boosting(path, Path(os.ttyname(terminal)))
     os.close(terminal)
     os.close(window)
-    process.join(60)
+    process.join(120)
     assert process.exitcode == 129
     assert_saved(path)
     resume(path)
