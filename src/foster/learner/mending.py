@@ -25,7 +25,7 @@ from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
 from foster.learner.features import scale_of, solve
 from foster.learner.knowledge import Knowledge
-from foster.learner.plan import held_out_quota
+from foster.learner.plan import entries_of, held_out_quota
 from foster.learner.reports import UNKNOWN, MendReport, UpdateCheck, compare
 from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network
@@ -86,13 +86,9 @@ def merge(
         raise DataError(f"there is a class '{name}' already; name it among the classes to merge, or choose another")
     groups = [tuple(ids) if k == ids[0] else (k,) for k in range(knowledge.num_classes) if k not in ids[1:]]
     class_names = [name if group[0] == ids[0] else knowledge.class_names[group[0]] for group in groups]
-    regrouping = Regrouping(tuple(groups), tuple(class_names))
-    memories = _regrouped_memories(knowledge, settings, regrouping)
-    counts = [len(memory.stack_of(ids[0])) if memory.num_classes else 0 for memory in memories]
-    report = MendReport(
-        renamed={knowledge.class_names[k]: name for k in ids}, num_exemplars=counts[0], num_held_out=counts[1]
-    )
-    return _regrouped(knowledge, settings, regrouping, memories, report)
+    report = MendReport(renamed={knowledge.class_names[k]: name for k in ids})
+    after, report = _regrouped(knowledge, settings, Regrouping(tuple(groups), tuple(class_names)), report)
+    return after, _with_counts(report, after, ids[:1])
 
 
 def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]) -> tuple[Knowledge, MendReport]:
@@ -105,15 +101,19 @@ def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]
         last = f"'{knowledge.class_names[0]}' is the last class" if len(gone) == 1 else "no class would be left"
         raise DataError(f"{last}: a classifier knows one at least; delete the bundle instead")
     regrouping = Regrouping(tuple((k,) for k in staying), tuple(knowledge.class_names[k] for k in staying))
-    num_gone = [
-        sum(len(memory.stack_of(k)) for k in gone if k < memory.num_classes)
-        for memory in (knowledge.exemplars, knowledge.held_out)
-    ]
     names = tuple(knowledge.class_names[k] for k in gone)
-    report = MendReport({}, forgotten=names, num_exemplars=num_gone[0], num_held_out=num_gone[1])
-    memories = _regrouped_memories(knowledge, settings, regrouping)
-    after, report = _regrouped(knowledge, settings, regrouping, memories, report)
+    report = _with_counts(MendReport({}, forgotten=names), knowledge, gone)
+    after, report = _regrouped(knowledge, settings, regrouping, report)
     return _without_names(after, set(names)), report
+
+
+def _with_counts(report: MendReport, knowledge: Knowledge, class_ids: Sequence[int]) -> MendReport:
+    """With the numbers of images that are kept of some classes."""
+    num_exemplars, num_held_out = (
+        sum(len(memory.stack_of(k)) for k in class_ids if k < memory.num_classes)
+        for memory in (knowledge.exemplars, knowledge.held_out)
+    )
+    return replace(report, num_exemplars=num_exemplars, num_held_out=num_held_out)
 
 
 def remove_photos(
@@ -122,14 +122,9 @@ def remove_photos(
     """Kept photos are taken out. In closed form their features leave the sums, as if they had never been learned; a
     trained network stays as it is.
 
-    A photo is named by its id or by how that starts, behind the class id and a slash where several classes have it.
+    A photo is named by its id, behind the class id and a slash where several classes have it.
     """
-    entries = {
-        (class_id, own)
-        for memory in (knowledge.exemplars, knowledge.held_out)
-        for class_id in range(memory.num_classes)
-        for own in ids_of(memory.stack_of(class_id))
-    }
+    entries: set[tuple[int, str]] = {*entries_of(knowledge.exemplars), *entries_of(knowledge.held_out)}
     entries |= knowledge.store.entries() if knowledge.store else set()
     chosen = {_meant(text, entries, knowledge.class_names) for text in wanted}
 
@@ -161,27 +156,18 @@ def remove_photos(
 
 
 def _meant(text: str, entries: set[tuple[int, str]], class_names: Sequence[str]) -> tuple[int, str]:
-    """The photo that a text names: an id or its start, alone or behind the class id and a slash."""
-    class_id, _, start = text.rpartition("/")
-    meant = sorted(
-        (label, own)
-        for label, own in entries
-        if start and own.startswith(start) and class_id in ("", str(label), f"{label:04d}")
-    )
+    """The photo that a text names: its id, alone or behind the class id and a slash."""
+    meant = sorted((label, own) for label, own in entries if text in (own, f"{label:04d}/{own}"))
     if len(meant) == 1:
         return meant[0]
-    listed = ", ".join(f"{label:04d}/{own} ('{class_names[label]}')" for label, own in meant[:5])
-    why = f"{len(meant)} photos have ids that start so: {listed}" if meant else "there is no such photo"
-    raise DataError(f"cannot remove '{text}': {why}")
+    listed = ", ".join(f"{label:04d}/{own} ('{class_names[label]}')" for label, own in meant)
+    raise DataError(f"cannot remove '{text}': {f'name one of {listed}' if meant else 'there is no such photo'}")
 
 
 def _regrouped(
-    knowledge: Knowledge,
-    settings: LearnerSettings,
-    regrouping: Regrouping,
-    memories: tuple[ExemplarMemory, ExemplarMemory],
-    report: MendReport,
+    knowledge: Knowledge, settings: LearnerSettings, regrouping: Regrouping, report: MendReport
 ) -> tuple[Knowledge, MendReport]:
+    memories = _regrouped_memories(knowledge, settings, regrouping)
     after = replace(
         knowledge,
         class_names=regrouping.class_names,
