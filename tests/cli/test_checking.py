@@ -63,11 +63,13 @@ def test_folders_of_class_folders_are_refused(command: Command) -> None:
     write_photos(Path("photos/camera"), two=3)
     done = command("check", "photos", "--quick", "-q")
     assert done.code == 2
-    assert "(camera, phone), one level above the classes; if the classes are two, give 'photos/camera';" in done.err
+    assert "(camera, phone)" in done.err
+    assert "'photos/camera'" in done.err
     write_photos(Path("photos/test"), zero=3)
     done = command("check", "photos", "--quick", "-q")
     assert done.code == 2
-    assert "(camera, phone, test), not classes; give one part, for example 'photos/camera'" in done.err
+    assert "(camera, phone, test)" in done.err
+    assert "'photos/camera'" in done.err
 
 
 def test_no_sheet_is_drawn_of_nothing(command: Command) -> None:
