@@ -1,5 +1,6 @@
 from foster.reports.groups import by_scenario, share_orders
 from foster.reports.results import read_result
+from foster.reports.tables import summary_grids
 
 
 def settings(**changes):
@@ -104,6 +105,16 @@ def test_the_same_class_order_is_no_other_run_however_it_is_said(write_run):
         write_run("e", settings=settings(class_order=order, order_seed=None)),
     )
     assert [run.seeds for run in group.runs] == ["1993"]
+
+
+def test_given_tasks_have_one_order_so_their_seeds_are_averaged(write_run):
+    runs = [
+        read_result(write_run(str(seed), seed=seed, settings=settings(seed=seed, tasks="given"))) for seed in (1, 2)
+    ]
+    ((group,),) = by_scenario(runs).values()
+    assert [run.seeds for run in group.runs] == ["1", "2"]
+    (grid,) = summary_grids(runs)
+    assert (grid.rows[0][grid.header.index("n")], grid.note) == ("2", "")
 
 
 def test_what_most_methods_of_a_scenario_do_not_share_stands_in_their_names(write_run):

@@ -521,7 +521,7 @@ def table(
     chosen = figure_format(style, width, height, font_size)
     results = find_results(folders)
     if is_csv or is_json:
-        records = [tables.run_record(run) for run in results]
+        records = tables.run_records(results)
         if not by_task:
             records = tables.summary_records(results, across_orders=across_orders)
         output.echo(tables.csv_text(records) if is_csv else tables.json_text(records), nl=False)

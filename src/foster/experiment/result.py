@@ -101,13 +101,14 @@ class Results(list[Result]):
         return plain_text(accuracy_table(self)).rstrip()
 
     def records(self) -> list[dict[str, Any]]:
-        """A flat dict for each run: what it is, its numbers, and its accuracy after each task.
+        """A flat dict for each run: what it is, its numbers, its accuracy after each task, and each setting that varies
+        among the runs, by dotted key, such as `replay.later.learning_rate`.
 
         `pandas.DataFrame(results.records())` is a table of them.
         """
-        from foster.reports.tables import run_record
+        from foster.reports.tables import run_records
 
-        return [run_record(run) for run in self]
+        return run_records(self)
 
     def __repr__(self) -> str:
         return self.table() if self else "[]"

@@ -4,7 +4,7 @@ import hashlib
 import json
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -150,13 +150,37 @@ def _by_recipe(runs: Sequence[RunResult], conditions: Collection[tuple[str, str]
     return groups
 
 
+def varying_settings(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
+    """For each run, its values of those settings of which the runs have more than one value, by dotted key. A list is
+    its JSON text; None stands for a setting that the run does not have."""
+    recipes = [dict(_recipe(run)) for run in runs]
+    keys = dict.fromkeys(key for recipe in recipes for key in recipe)
+    varying = [key for key in keys if len({recipe[key] for recipe in recipes if key in recipe}) > 1]
+    values = [{printable(key): value for key, value in _own_settings(run).items()} for run in runs]
+    return [{key: _plain(of_run.get(key)) for key in varying} for of_run in values]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    return printable(json.dumps(value)) if isinstance(value, list) else value
+
+
 def _recipe(run: RunResult) -> Recipe:
+    settings = _own_settings(run).items()
+    plain = {key: value if isinstance(value, str) else json.dumps(value) for key, value in settings}
+    return tuple(sorted((printable(key), printable(value)) for key, value in plain.items()))
+
+
+def _own_settings(run: RunResult) -> dict[str, Any]:
+    """The settings that decide what the run learns within its scenario, by dotted key:
+    `{"foster": {"beta": 1}}` -> `{"foster.beta": 1}`."""
     method = METHOD_SETTINGS.get(run.method)
     silent = NOT_RECIPE | IN_SCENARIO | (MEMORY_KEYS if method and not method.uses_memory else frozenset())
     # What a setting is that was not there yet when the run was made.
     defaults = {run.method: method().model_dump(mode="json")} if method and run.method in run.settings else {}
     settings = laid_over(defaults, run.settings)
-    return tuple(sorted(_flat({key: value for key, value in settings.items() if key not in silent}).items()))
+    return flat({key: value for key, value in settings.items() if key not in silent})
 
 
 def _short_setting(key: str, value: str) -> str:
@@ -174,9 +198,3 @@ def _caveat(run: RunResult) -> str:
     ]
     text = ", ".join(filter(None, parts))
     return f"({text})" if text else ""
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, str]:
-    """`{"foster": {"beta": 1}}` -> `{"foster.beta": "1"}`."""
-    plain = {key: value if isinstance(value, str) else json.dumps(value) for key, value in flat(settings).items()}
-    return {printable(key): printable(value) for key, value in plain.items()}

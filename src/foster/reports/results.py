@@ -119,8 +119,8 @@ class RunResult:
 
     @property
     def order_seed(self) -> int | None:
-        """The seed that the class order is from; None where the order is given."""
-        if self.settings.get("class_order"):
+        """The seed that the class order is from; None where the order, or the tasks themselves, are given."""
+        if self.settings.get("class_order") or self.settings.get("tasks") == "given":
             return None
         own = self.settings.get("order_seed")
         return own if isinstance(own, int) else self.seed

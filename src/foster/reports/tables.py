@@ -14,7 +14,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from foster.reports.groups import Group, by_scenario, share_orders
+from foster.reports.groups import Group, by_scenario, share_orders, varying_settings
 from foster.reports.results import RunResult, VariantResult
 from foster.system.counts import ABSENT, duration, mean_and_spread
 
@@ -200,9 +200,12 @@ def _order_text(group: Group) -> str:
 
 
 def summary_records(results: Sequence[RunResult], *, across_orders: bool = False) -> list[dict[str, Any]]:
-    """The numbers of `summary_grids` as plain data, a dict a row; a standard deviation of one run is None."""
+    """The numbers of `summary_grids` as plain data, a dict a row; a standard deviation of one run is None. A setting
+    that varies among the results has a key of its own."""
     records = []
-    for scenario, groups in by_scenario(results, across_orders=across_orders).items():
+    scenarios = by_scenario(results, across_orders=across_orders)
+    varying = iter(varying_settings([group.runs[0] for groups in scenarios.values() for group in groups]))
+    for scenario, groups in scenarios.items():
         for group in groups:
             record: dict[str, Any] = {
                 "scenario": scenario,
@@ -214,25 +217,33 @@ def summary_records(results: Sequence[RunResult], *, across_orders: bool = False
                 "seeds": [run.seed for run in group.runs],
                 "n": len(group.runs),
                 "finished": group.is_finished,
+                "evaluated_on": group.runs[0].evaluated_on,
             }
             for name in ("average_incremental_accuracy", "final_accuracy", "forgetting"):
                 record |= _moments(name, [getattr(run, name) for run in group.runs])
             for variant in dict.fromkeys(name for run in group.runs for name in run.variants):
                 record |= _moments(f"{variant}_average", group.variant_averages(variant))
-            for name in ("params", "memory_bytes", "train_seconds"):
-                record[name] = statistics.fmean(getattr(run, name) for run in group.runs)
-            records.append(record)
+            for name in ("params", "memory_bytes"):
+                record[name] = round(statistics.fmean(getattr(run, name) for run in group.runs))
+            record["train_seconds"] = statistics.fmean(run.train_seconds for run in group.runs)
+            records.append(record | {key: value for key, value in next(varying).items() if key not in record})
     return records
 
 
-def run_record(run: RunResult) -> dict[str, Any]:
-    """One run as a flat dict: what it is, its numbers, and the average of each variant."""
+def run_records(results: Sequence[RunResult]) -> list[dict[str, Any]]:
+    """A flat dict for each run: what it is, its numbers, the average of each variant, and the settings that vary among
+    the results."""
+    return [_run_record(run, varying) for run, varying in zip(results, varying_settings(results), strict=True)]
+
+
+def _run_record(run: RunResult, varying: dict[str, Any]) -> dict[str, Any]:
     names = ("scenario", "method", "augmentation", "seed", "order_seed", "recipe", "classifier", "finished")
     numbers = ("average_incremental_accuracy", "final_accuracy", "forgetting", "params", "memory_bytes")
-    record = {name: getattr(run, name) for name in (*names, *numbers, "train_seconds", "hardware")}
+    record = {name: getattr(run, name) for name in (*names, "evaluated_on", *numbers, "train_seconds", "hardware")}
     record |= {f"{name}_average": one.average_incremental_accuracy for name, one in run.variants.items()}
     record |= {f"accuracy_{seen}": value for seen, value in zip(run.counts, run.accuracy, strict=True)}
-    return record | {"path": str(run.path)}
+    record["path"] = str(run.path)
+    return record | {key: value for key, value in varying.items() if key not in record}
 
 
 def _moments(name: str, values: Sequence[float]) -> dict[str, float | None]:
