@@ -153,6 +153,19 @@ def test_a_forgotten_class_leaves_nothing_but_the_classes_that_stay(weights: Pat
     assert files[0] == files[1]
 
 
+def test_a_photo_that_was_taken_for_the_forgotten_class_was_wrong_before(weights: Path) -> None:
+    learner = frozen_learner(weights)
+    learned = learner.learn(together(*(digits(name, last=30) for name in ("eight", "one", "nine"))))
+    store = known(learner).store
+    assert store is not None
+    assert bool(((store.answers == 0) & (store.labels > 0)).any()), "some photo must have been taken for an eight"
+    assert learned.held_out is not None
+    (check,) = learner.forget("eight").checks
+    assert {entry.name: (entry.num_images, entry.num_right_before) for entry in check.classes} == {
+        entry.name: (entry.num_images, entry.num_right_after) for entry in learned.held_out.classes[1:]
+    }
+
+
 def test_a_renamed_class_has_its_new_name_everywhere(weights: Path, tmp_path: Path) -> None:
     learner = frozen_learner(weights)
     images, _ = digits("zero", last=20)

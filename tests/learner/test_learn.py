@@ -165,7 +165,7 @@ def test_a_learn_asks_for_the_engine_that_suits_its_backbone(monkeypatch: pytest
 
 
 def test_a_single_image_is_refused_and_two_are_enough_and_one_beside_exemplars() -> None:
-    learner = small_learner(image_size=4)
+    learner = small_learner(image_size=8)
     with pytest.raises(DataError, match="one image is too little to learn from; give 2 or more"):
         learner.learn(digits("zero", last=1))
     assert learner.knowledge is None

@@ -80,14 +80,22 @@ def test_a_pretrained_backbone_is_trained_on_a_gpu_with_enough_photos_and_where_
     assert make_plan(None, wanted, photos).settings.method == method
 
 
-@pytest.mark.parametrize(("method", "expected"), [("auto", ("efficientnet_lite0", 192)), ("foster", ("resnet32", 32))])
+@pytest.mark.parametrize(
+    ("asked", "size", "expected"),
+    [
+        ("auto", "auto", ("closed_form", "efficientnet_lite0", 192)),
+        ("auto", 64, ("closed_form", "efficientnet_lite0", 64)),
+        ("foster", "auto", ("foster", "resnet32", 32)),
+        ("foster", 64, ("foster", "resnet32", 64)),
+    ],
+)
 def test_small_images_are_enlarged_for_a_frozen_backbone_and_trained_as_they_are(
-    method: str, expected: tuple[str, int]
+    asked: str, size: str | int, expected: tuple[str, str, int]
 ) -> None:
     photos = find_photos(np.zeros((8, 32, 32), np.uint8), ["a", "b"] * 4)
-    settings = foster.Learner(method, device="cpu").settings
+    settings = foster.Learner(asked, image_size=size, device="cpu").settings
     chosen = make_plan(None, settings, photos)
-    assert (chosen.backbone.name, chosen.resizing.height) == expected
+    assert (chosen.settings.method, chosen.backbone.name, chosen.resizing.height) == expected
 
 
 class Wrong(Backbone):
@@ -291,7 +299,7 @@ def test_held_out_photos_are_measured_as_the_bundle_keeps_them(tmp_path: Path) -
 
 
 def found(folder: Path) -> LearnReport:
-    settings = learner_settings(method="foster", backbone="resnet8", image_size=4)
+    settings = learner_settings(method="foster", backbone="resnet8", image_size=8)
     return plan_training(make_plan(None, settings, find_photos(folder))).report
 
 

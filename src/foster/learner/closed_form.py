@@ -27,7 +27,7 @@ from foster.errors import DataError, SettingsError
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
-from foster.learner.features import FeatureStore, linear_discriminants, solve, stored_features
+from foster.learner.features import NOT_MEASURED, FeatureStore, linear_discriminants, solve, stored_features
 from foster.learner.knowledge import Knowledge
 from foster.learner.plan import BYTES_OF_PROCESS, Entry, Plan, fair_quota, kept_elsewhere, shared_photos
 from foster.learner.reports import LearnReport, UpdateCheck, compare
@@ -317,10 +317,10 @@ def _compared(
     num_known: int,
 ) -> tuple[UpdateCheck, tuple[str, ...]]:
     """Known photos before and after, and photos of new classes; and the known classes of which there is no photo."""
-    before = torch.full_like(measured, -1)
+    before = torch.full_like(measured, NOT_MEASURED)
     is_old = measured < len(last_answers)
     before[is_old] = last_answers[measured[is_old]]
-    counts = (labels >= num_known) | (before >= 0)
+    counts = (labels >= num_known) | (before != NOT_MEASURED)
     right, then, now = (values[counts].numpy() for values in (labels, before, answers))
     check = compare("held-out", right, then, now, class_names, num_known)
     seen = {entry.name for entry in check.classes}

@@ -23,6 +23,9 @@ MOST_MEASURED = 2000
 LEAST_MEASURED = 5
 """So many of each class are measured in any case."""
 
+NOT_MEASURED, GONE = -1, -2
+"""In the place of an answer: the photo was not measured; or it was taken for a class that has been forgotten since."""
+
 
 def stored_features(features: Tensor) -> Tensor:
     """Features `[N, d]` as they are remembered and summed: roots of unit length, in half precision, on the CPU."""
@@ -42,7 +45,7 @@ class FeatureStore:
     labels: Tensor
     """The class id of each photo, int64 `[N]`."""
     answers: Tensor
-    """What each photo was taken for when it was last measured, int64 `[N]`; -1 where it was not."""
+    """What each photo was taken for when it was last measured, int64 `[N]`; NOT_MEASURED or GONE."""
     rows: Tensor
     """Which of the photos have their features kept, int64 `[M]`, ascending."""
     features: Tensor
@@ -95,7 +98,7 @@ class FeatureStore:
         return FeatureStore(
             (*self.ids, *ids),
             torch.cat((self.labels, labels)),
-            torch.cat((self.answers, torch.full_like(labels, -1))),
+            torch.cat((self.answers, torch.full_like(labels, NOT_MEASURED))),
             torch.cat((self.rows, positions[chosen])),
             torch.cat((self.features, features[chosen])),
             statistics,
@@ -103,7 +106,7 @@ class FeatureStore:
 
     def with_answers(self, positions: Tensor, answers: Tensor) -> "FeatureStore":
         """What the photos at `positions` are taken for now; what was said of others is forgotten."""
-        known = torch.full_like(self.answers, -1)
+        known = torch.full_like(self.answers, NOT_MEASURED)
         known[positions] = answers
         return replace(self, answers=known)
 
@@ -112,7 +115,7 @@ class FeatureStore:
 
         Where the features of all photos of such a class are kept, the sums become exactly those of the others.
         """
-        new_ids = torch.full((self.statistics.num_classes,), -1, dtype=torch.int64)
+        new_ids = torch.full((self.statistics.num_classes,), GONE, dtype=torch.int64)
         for new, group in enumerate(groups):
             new_ids[list(group)] = new
         statistics, order = self.statistics, list(range(self.statistics.num_classes))
@@ -122,7 +125,7 @@ class FeatureStore:
             statistics = statistics.without(order.index(gone), features if is_whole else None)
             order.remove(gone)
         statistics = statistics.regrouped([[order.index(k) for k in group] for group in groups])
-        answers = torch.where(self.answers < 0, -1, new_ids[self.answers.clamp_min(0)])
+        answers = torch.where(self.answers < 0, self.answers, new_ids[self.answers.clamp_min(0)])
         store = replace(self, labels=new_ids[self.labels], answers=answers, statistics=statistics)
         return store._rows_where(store.labels >= 0)
 
@@ -180,7 +183,7 @@ class FeatureStore:
                 and features.shape[1] == statistics.num_features
                 and statistics.num_classes == num_classes
                 and _is_within(labels, 0, num_classes)
-                and _is_within(answers, -1, num_classes)
+                and _is_within(answers, GONE, num_classes)
                 and _is_within(rows, 0, len(ids))
                 and bool((statistics.counts >= 0).all())
                 and (features.dtype, rows.dtype) == (torch.float16, torch.int64)

@@ -23,7 +23,7 @@ from foster.evaluation.predict import class_means
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
-from foster.learner.features import scale_of, solve
+from foster.learner.features import NOT_MEASURED, scale_of, solve
 from foster.learner.knowledge import Knowledge
 from foster.learner.plan import entries_of, held_out_quota
 from foster.learner.reports import UNKNOWN, MendReport, UpdateCheck, compare
@@ -208,7 +208,7 @@ def _solved_again(before: Knowledge, after: Knowledge) -> tuple[Knowledge, tuple
     elif familiarity is not None:
         familiarity = replace(familiarity, statistics=store.statistics)
     last = store.answers[measured]
-    compared = last >= 0
+    compared = last != NOT_MEASURED  # taken for a class that is gone, a photo was wrong before
     right, then, now = (values[compared].numpy() for values in (of_measured, last, answers))
     check = compare("held-out", right, then, now, after.class_names, len(after.class_names))
     after = replace(

@@ -27,7 +27,6 @@ from foster.settings.learner import AUTO, CLOSED_FORM, LearnerSettings
 from foster.settings.learner_defaults import (
     ENOUGH_PHOTOS,
     PRETRAINED,
-    SMALL_SIDE,
     WITHOUT_WEIGHTS,
     backbone_for,
     frozen_side_for,
@@ -106,7 +105,7 @@ def make_plan(
     name, size = settings.backbone, settings.image_size
     side = None
     if before is None:
-        if name == "auto" and backbone is None and may_be_frozen and (size == "auto" or max(size) > SMALL_SIDE):
+        if name == "auto" and backbone is None and may_be_frozen:
             name = PRETRAINED if is_installed(PRETRAINED) else name
         if size == "auto" and may_be_frozen and (name in PACKAGES or name.startswith(TIMM_PREFIX)):
             side = frozen_side_for(on_gpu)

@@ -45,7 +45,7 @@ PRESETS: dict[str, Preset] = {
     ),
 }
 
-SIDES = (4, 1024)
+SIDES = (8, 1024)
 """The shortest and the longest side that images of a network may have."""
 
 SMALL_SIDE = 64

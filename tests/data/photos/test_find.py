@@ -98,7 +98,7 @@ def test_the_folders_inside_a_folder_are_those_that_hold_its_images() -> None:
         inner(cat=("images",), dog=("images",)),
         inner(cat=("2023", "2024-05"), dog=("100CANON",)),
         inner(cat=(), test=()),
-        inner(cat=("garden", "house"), dog=("garden", "street")),
+        inner(cat=("garden", "house"), dog=()),
     ],
 )
 def test_folders_that_look_like_classes_are_classes(folders: dict[Path, Sequence[str]]) -> None:
@@ -121,6 +121,8 @@ def test_folders_that_look_like_classes_are_classes(folders: dict[Path, Sequence
         (inner(phone=CLASSES, camera=("fox",)), "(phone, camera)"),
         (inner(phone=CLASSES, camera=("fox",)), "'photos/phone'"),
         (inner(all=CLASSES), "'photos/all'"),
+        (inner(alice=CLASSES, bob=CLASSES), "'photos/alice'"),
+        (inner(february=CLASSES, january=("fox",), test1=CLASSES), "'photos/january'"),
     ],
 )
 def test_parts_of_a_dataset_and_groups_of_classes_are_no_classes(folders: dict[Path, Sequence[str]], line: str) -> None:

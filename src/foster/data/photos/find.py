@@ -39,6 +39,7 @@ RAW_PHOTOS = frozenset({".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", 
 
 SPLIT_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
 MONTH = "jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(tember)?|oct(ober)?|(nov|dec)(ember)?"
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DATE = re.compile(rf".*(19|20)\d\d.*|\d{{3}}\w{{5}}|{MONTH}", re.IGNORECASE)
 """Names of folders that are dates and no classes: 2024, 17.5.2024, January, or a camera's 100CANON."""
 
@@ -384,14 +385,21 @@ def check_are_classes(inner: Mapping[Path, Sequence[str]], title: str) -> None:
     if not all(inner.values()) or all(map(DATE.fullmatch, names)):
         return
     is_by_date = all(DATE.fullmatch(entry.name) for entry in inner)
-    is_group = len(set(names)) == len(names) > len(inner)  # not one folder in each, such as cat/images and dog/images
+    is_group = len(names) > len(inner)  # not one folder in each, such as cat/images and dog/images
     if is_by_date or is_group:
-        first, taken = next(iter(inner)), some([entry.name for entry in inner])
+        ordered = sorted(inner, key=lambda entry: _month(entry.name))
+        first, taken = ordered[0], some([entry.name for entry in ordered])
         raise DataError(
             f"{title} holds only folders of folders ({taken}), one level above the classes; if the classes are "
             f"{some(inner[first])}, give '{shown(first)}', and each of the others to a learn of its own; if they are "
             f"{taken}, put their photos directly into them"
         )
+
+
+def _month(name: str) -> int:
+    """1 to 12 for the name of a month, and 13 for others."""
+    found = re.fullmatch(MONTH, name, re.IGNORECASE)
+    return 1 + MONTHS.index(name[:3].lower()) if found else 13
 
 
 def item_name(item: ImageLike, position: int) -> str:
