@@ -98,6 +98,12 @@ def test_small_images_are_enlarged_for_a_frozen_backbone_and_trained_as_they_are
     assert (chosen.settings.method, chosen.backbone.name, chosen.resizing.height) == expected
 
 
+def test_a_frozen_backbone_sees_no_smaller_images_than_it_can_tell_apart() -> None:
+    photos = find_photos(np.zeros((8, 32, 32), np.uint8), ["a", "b"] * 4)
+    with pytest.raises(SettingsError, match="32 pixels or more a side, not 16 x 64"):
+        make_plan(None, foster.Learner(image_size="16x64", device="cpu").settings, photos)
+
+
 class Wrong(Backbone):
     """Gives the 3 channels of its images as features."""
 

@@ -35,7 +35,7 @@ def _inside(name: str) -> str:
 
 
 Use = Literal["exemplars", "held-out"]
-Side = Annotated[int, Field(ge=SIDES[0], le=SIDES[1])]
+Side = Annotated[int, Field(ge=1, le=SIDES[1])]
 Mean = Annotated[float, Field(ge=-1e6, le=1e6)]
 Spread = Annotated[float, Field(ge=1e-6, le=1e6)]
 ClassName = Annotated[str, Field(max_length=4096), AfterValidator(_one_line)]

@@ -17,6 +17,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing, typical_side
 from foster.data.photos.find import Photos, some
 from foster.data.photos.stack import measured_sizes, none_readable
+from foster.errors import SettingsError
 from foster.learner.knowledge import Knowledge
 from foster.learner.reports import KeptElsewhere, SharedPhotos
 from foster.learner.work_folder import WorkFolder
@@ -27,6 +28,7 @@ from foster.settings.learner import AUTO, CLOSED_FORM, LearnerSettings
 from foster.settings.learner_defaults import (
     ENOUGH_PHOTOS,
     PRETRAINED,
+    SMALLEST_FROZEN_SIDE,
     WITHOUT_WEIGHTS,
     backbone_for,
     frozen_side_for,
@@ -123,6 +125,12 @@ def make_plan(
     method = before.method if before and settings.method in LearnerSettings.untrained else settings.method
     if method == AUTO:
         method = CLOSED_FORM if choice.is_pretrained and not is_trained else DEFAULT_METHOD
+    if method == CLOSED_FORM and before is None and name in PACKAGES and min(resizing.size) < SMALLEST_FROZEN_SIDE:
+        raise SettingsError(
+            f"image_size: the pretrained {name} needs {SMALLEST_FROZEN_SIDE} pixels or more a side, not "
+            f"{resizing.height} x {resizing.width}; smaller images are enlarged (method=foster trains a network of "
+            "that size)"
+        )
     if method != CLOSED_FORM and backbone is None:
         variant = method_class(method).backbone_name(name)
         if variant != name:

@@ -48,6 +48,9 @@ PRESETS: dict[str, Preset] = {
 SIDES = (8, 1024)
 """The shortest and the longest side that images of a network may have."""
 
+SMALLEST_FROZEN_SIDE = 32
+"""The pretrained backbones halve the side five times: of smaller images hardly anything is left."""
+
 SMALL_SIDE = 64
 """Images of up to so many pixels a side are icons, digits and thumbnails; larger ones are photos."""
 
