@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from photo_folders import write_dataset
 from planned import assert_is_planned
 from registries import registries_kept
 from torch import nn
 
 from foster.data.images import ImageSet
 from foster.data.task import Task
+from foster.errors import SettingsError
 from foster.events import Event
 from foster.experiment import plan as planning
 from foster.experiment.folder import RunFolder
@@ -47,6 +49,24 @@ def ran(settings: Settings, path: Path) -> tuple[dict[str, Any], list[Event]]:
     folder = RunFolder(path)
     with folder.opened(settings):
         return Experiment(settings, folder, told.append, StopRequest()).run(), told
+
+
+@pytest.mark.parametrize(
+    ("dataset", "known"),
+    [
+        ("digits", ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight")),
+        ("synthetic", ("class 00",)),
+        ("folder", ("class 0",)),
+    ],
+)
+def test_a_plan_refuses_a_class_that_the_dataset_does_not_have(
+    dataset: str, known: tuple[str, ...], tmp_path: Path
+) -> None:
+    write_dataset(tmp_path, num_classes=2, per_class=2, broken=0)
+    chosen = {"synthetic": ["synthetic.num_classes=2"], "folder": [f"data={tmp_path}"]}.get(dataset, [])
+    chosen = [f"dataset={dataset}", "increment=1", *chosen, f"class_order={json.dumps([*known, 'unicorn'])}"]
+    with pytest.raises(SettingsError, match="unknown class 'unicorn'"):
+        make_plan(load_settings("digits", chosen))
 
 
 def test_the_plan_of_the_main_table_is_the_published_protocol() -> None:

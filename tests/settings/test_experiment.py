@@ -261,6 +261,9 @@ def test_a_class_order_is_read_from_a_file_beside_the_settings(tmp_path: Path, m
     (tmp_path / "order.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsError, match=r"class_order: cannot read .order\.txt.: not UTF-8 text"):
         load_settings("digits", ["class_order=order.txt"])
+    (tmp_path / "order.txt").write_text('["zero", "one"]')
+    with pytest.raises(SettingsError, match=r"1 name in .*order\.txt.*; one class name a line"):
+        load_settings("digits", ["class_order=order.txt"])
     (tmp_path / "order.txt").write_text(" \n")
     with pytest.raises(SettingsError, match=r"class_order: .*order\.txt"):
         load_settings("digits", ["class_order=order.txt"])

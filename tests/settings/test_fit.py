@@ -29,8 +29,8 @@ def test_settings_cannot_be_changed() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schedule": "milestones"}, "exactly when"),
-        ({"milestones": (3,)}, "exactly when"),
+        ({"schedule": "milestones"}, "needs milestones"),
+        ({"milestones": (3,)}, "add schedule=milestones"),
         ({"schedule": "milestones", "milestones": (5, 5)}, "must rise"),
         ({"schedule": "milestones", "milestones": (0, 5)}, "from 1 on, not 0"),
         ({"epochs": 0}, "greater than or equal to 1"),

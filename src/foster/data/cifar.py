@@ -2,17 +2,17 @@
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from foster.data.download import Follower, check_md5, find_or_fetch
+from foster.data.download import Follower, check_md5, complete_folder, find_or_fetch
 from foster.data.images import ImageSet
 from foster.errors import DataError, words_of
-from foster.settings.datasets import Published
+from foster.settings.datasets import Asked, DatasetFacts, Published
 
 _IMAGE_SHAPE = (3, 32, 32)
 
@@ -53,7 +53,7 @@ def load_cifar(
     folder = find_or_fetch(published, data_dir, follower)
     for name, md5 in published.files.items():
         check_md5(folder / name, md5)
-    class_names = tuple(map(_text, read_pickle(folder / layout.names_file)[layout.names_key]))
+    class_names = _class_names(layout, folder)
 
     def read(names: Sequence[str]) -> ImageSet:
         batches = [read_pickle(folder / name) for name in names]
@@ -62,6 +62,17 @@ def load_cifar(
         return ImageSet(torch.from_numpy(images), torch.tensor(labels), class_names)
 
     return read(layout.train_files), read(layout.test_files)
+
+
+def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
+    """The facts with the class names, where the published files are there."""
+    assert facts.published is not None
+    folder = complete_folder(facts.published, asked.folder)
+    return replace(facts, class_names=_class_names(LAYOUTS[facts.name], folder)) if folder else facts
+
+
+def _class_names(layout: CifarLayout, folder: Path) -> tuple[str, ...]:
+    return tuple(map(_text, read_pickle(folder / layout.names_file)[layout.names_key]))
 
 
 _ARRAY_PARTS: dict[tuple[str, str], Any] = {

@@ -37,12 +37,12 @@ def find_or_fetch(published: Published, data_dir: Path, follower: Follower | Non
     """
     follower = follower or Follower()
     parent = data_dir.parent if data_dir.name == published.folder else data_dir
-    if complete := _complete_folder(published, data_dir):
+    if complete := complete_folder(published, data_dir):
         return complete
     folder = parent / published.folder
     with follower.stop.at_once(), locked(parent, f".{published.folder}.lock", is_waiting=True):
         # Once more: another process may have come first.
-        if not _complete_folder(published, data_dir):
+        if not complete_folder(published, data_dir):
             archives = [place / published.archive for place in (data_dir, parent)]
             archive = next((path for path in archives if path.is_file()), None)
             _unpack(published, archive or _downloaded(published, parent, follower.listener), folder)
@@ -143,7 +143,8 @@ def check_md5(path: Path, expected: str) -> None:
         )
 
 
-def _complete_folder(published: Published, data_dir: Path) -> Path | None:
+def complete_folder(published: Published, data_dir: Path) -> Path | None:
+    """`data_dir`, or the published folder in it, if it holds all published files."""
     folders = (data_dir / published.folder, data_dir)
     with explained(DataError, f"cannot read {data_dir}"):
         return next((folder for folder in folders if all((folder / name).is_file() for name in published.files)), None)

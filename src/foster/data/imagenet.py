@@ -289,6 +289,8 @@ def _share(photos: PhotoSettings, name: str) -> float:
 
 def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
     """The facts as the folders tell them, or for a subset of ImageNet the list of its classes."""
+    if facts.is_complete:
+        return facts
     if facts.name == "imagenet100":
         published = CATALOGUE[facts.name]
         num_classes = len(read_names(user_path(asked.photos.subset)))
@@ -303,7 +305,8 @@ def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
     ]
     num_train, num_test = (sum(map(len, of_tasks)) for of_tasks in (to_train, to_test))
     tasks = tuple(counts) if len(to_train) > 1 else ()
-    return replace(facts, num_classes=len(seen[-1]), num_train=num_train, num_test=num_test, tasks=tasks)
+    found = replace(facts, num_classes=len(seen[-1]), num_train=num_train, num_test=num_test, tasks=tasks)
+    return replace(found, class_names=seen[-1])
 
 
 def trees(name: str, folder: Path, photos: PhotoSettings, seed: int) -> tuple[list[Tree], list[Tree]]:

@@ -200,7 +200,7 @@ def read_digits(request: Request) -> tuple[ImageSet, ImageSet]:
     rows = torch.from_numpy(np.loadtxt(file, delimiter=","))
     grey = rows[:, :-1].reshape(-1, 1, 8, 8).mul(255 / 16).round().to(torch.uint8)
     labels = rows[:, -1].to(torch.int64)
-    names = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    names = request.facts.class_names
     digits = ImageSet(grey.repeat(1, 3, 1, 1), labels, names)
     is_test = _position_within_class(labels, len(names)) % 5 == 4
     return digits.select(~is_test), digits.select(is_test)
@@ -249,8 +249,7 @@ def draw_synthetic(request: Request) -> tuple[ImageSet, ImageSet]:
     The images of a class depend on the seed, the class, their size and their number, not on the other classes.
     """
     shape = request.synthetic
-    digits = max(2, len(str(shape.num_classes - 1)))
-    names = tuple(f"class {k:0{digits}d}" for k in range(shape.num_classes))
+    names = request.facts.class_names
     patterns = [_smooth(1, shape.image_size, request.seed, f"synthetic {k}") for k in range(shape.num_classes)]
 
     def draw(split: str, num_per_class: int) -> ImageSet:

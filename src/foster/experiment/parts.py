@@ -50,7 +50,7 @@ def check_parts(settings: Settings) -> BackboneChoice:
 def surveyed_facts(settings: Settings) -> DatasetFacts:
     """All facts of the run's dataset; its files are inspected for facts that the settings do not give."""
     facts = settings.facts
-    if not facts.is_complete and facts.survey is not None:
+    if facts.survey is not None and (not facts.is_complete or settings.class_order):
         survey = facts.survey
         if isinstance(survey, str):
             module, _, name = survey.partition(":")
@@ -66,6 +66,8 @@ def check_fits(settings: Settings, facts: DatasetFacts) -> None:
     """Refuse settings that do not fit a dataset with these facts."""
     if problem := settings.problem(facts):
         raise SettingsError(f"{problem} (dataset {settings.dataset})")
+    if settings.class_order and facts.class_names:
+        class_order_from_names(settings.class_order, facts.class_names)
 
 
 def image_side(settings: Settings) -> int:

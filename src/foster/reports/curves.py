@@ -4,7 +4,8 @@ import itertools
 import math
 import statistics
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
@@ -17,6 +18,7 @@ from foster.reports.style import (
     COLOURS,
     GROUND,
     INK,
+    MARKERS,
     PAPER,
     End,
     Look,
@@ -24,7 +26,6 @@ from foster.reports.style import (
     grid_of_axes,
     label_ends,
     look_of,
-    looks_of_names,
     new_figure,
     points,
     styled,
@@ -33,9 +34,8 @@ from foster.reports.style import (
 from foster.settings.methods import METHOD_SETTINGS
 
 LINE_STYLES = ("-", "-.", ":")
-"""Line styles of the augmentations and class orders in a panel."""
-
-MARKERS = "osD^XPp><vh"
+"""Line styles of the augmentations and class orders in a panel; where it has one of each, of the variants of a method.
+"""
 
 MOST_DRAWN = 15
 """With more groups in a panel, only the best are drawn."""
@@ -115,7 +115,10 @@ def new_old_figure(results: Sequence[RunResult]) -> Figure:
                 if any(value is not None for row in rows for value in row)
             ]
             if curves:
-                panels.append(Panel(f"{scenario}: {what} classes", scenario, curves, note, f"the {what} classes"))
+                is_given = curves[0].counted_by == "tasks learned"
+                part = f"{what} task{'s' if what == 'old' else ''}" if is_given else f"{what} classes"
+                of_what = f"the test images of the {part}" if is_given else f"the {part}"
+                panels.append(Panel(f"{scenario}: {part}", scenario, curves, note, of_what))
     if not panels:
         raise DataError("none of the runs tells new from old accuracy")
     return _figure(panels, None)
@@ -124,11 +127,16 @@ def new_old_figure(results: Sequence[RunResult]) -> Figure:
 def variants_figure(named: Mapping[str, Sequence[RunResult]], title: str) -> Figure:
     """The same with a curve for each group of runs under a name that is given, a panel a scenario.
 
-    A group that has the name of a method has its look. Other variants of a run are drawn where there is one group, or
-    where the groups are methods.
+    Where the groups are of several methods, each has the colour of its method; else a colour of its own. Other variants
+    of a run are drawn where there is one group, or where the groups are methods.
     """
+    named = {name: runs for name, runs in named.items() if runs}
     colours = itertools.cycle(Look(colour, marker) for colour, marker in zip(COLOURS, MARKERS, strict=False))
-    looks = {name: look_of(name) if name in METHOD_SETTINGS else next(colours) for name in named}
+    groups = [
+        Group(runs[0].method, "", "" if name == runs[0].method else name, tuple(runs)) for name, runs in named.items()
+    ]
+    is_of_methods = len({group.method for group in groups}) > 1 or [group.detail for group in groups] == [""]
+    looks = dict(zip(named, looks_of(groups) if is_of_methods else colours, strict=False))
     has_variants = len(named) == 1 or set(named) <= METHOD_SETTINGS.keys()
     panels = []
     for scenario in dict.fromkeys(run.scenario for group in named.values() for run in group):
@@ -221,7 +229,9 @@ def _panel(scenario: str, groups: Sequence[Group]) -> Panel:
     augmentations = {group.augmentation for group in drawn}
     title = f"{scenario}, augmentation {drawn[0].augmentation}" if len(augmentations) == 1 else scenario
     curves = [curve for each in zip(labels_of(drawn), drawn, looks_of(drawn), strict=True) for curve in _curves(*each)]
-    return Panel(title, scenario, curves, _note(drawn, groups))
+    is_given = curves[0].counted_by == "tasks learned"
+    of_what = "the test images of the tasks learned" if is_given else "all classes seen"
+    return Panel(title, scenario, curves, _note(drawn, groups), of_what)
 
 
 def _note(drawn: Sequence[Group], groups: Sequence[Group]) -> str:
@@ -251,20 +261,35 @@ def labels_of(groups: Sequence[Group]) -> list[str]:
 
 
 def looks_of(groups: Sequence[Group]) -> list[Look]:
-    """The look of each group: colour and marker stand for the method; of several recipes of a method, the one with the
-    shortest name has them and the others get looks of their own. The line style stands for the augmentation and the
-    class order."""
+    """The look of each group: the colour stands for the method, the marker for its recipe. The line style stands for
+    the augmentation and the class order, or where all groups share these, for the recipe, too."""
     lines = sorted({(group.augmentation, str(group.order)) for group in groups})
-    plainest: dict[str, str] = {}
+    details: dict[str, set[str]] = {}
     for group in groups:
-        known = plainest.setdefault(group.method, group.detail)
-        plainest[group.method] = min(known, group.detail, key=lambda detail: (len(detail), detail))
-    names = [group.method if group.detail == plainest[group.method] else group.name for group in groups]
-    by_name, looks = looks_of_names(names), []
-    for group, name in zip(groups, names, strict=True):
-        look = by_name[name]
-        line = lines.index((group.augmentation, str(group.order)))
-        looks.append(Look(look.colour, look.marker, LINE_STYLES[line % len(LINE_STYLES)]))
+        details.setdefault(group.method, set()).add(group.detail)
+    by_method = {method: _looks_of_recipes(method, found) for method, found in details.items()}
+    looks = [by_method[group.method][group.detail] for group in groups]
+    if len(lines) == 1:
+        return looks
+    styles = [LINE_STYLES[lines.index((group.augmentation, str(group.order))) % len(LINE_STYLES)] for group in groups]
+    return [replace(look, line_style=style) for look, style in zip(looks, styles, strict=True)]
+
+
+def _looks_of_recipes(method: str, details: Iterable[str]) -> dict[str, Look]:
+    """The recipe with the shortest name has the look of the method; the others get markers and line styles of their own
+    from a hash of their names, on a collision the next free ones."""
+    own = look_of(method)
+    plainest, *others = sorted(details, key=lambda detail: (len(detail), detail))
+    looks = {plainest: own}
+    for detail in others:
+        start, size = zlib.crc32(detail.encode()), len(MARKERS)
+        order = [
+            Look(own.colour, MARKERS[(start + k) % size], LINE_STYLES[(start + k // size) % len(LINE_STYLES)])
+            for k in range(size * len(LINE_STYLES))
+        ]
+        taken = {look.marker for look in looks.values()}
+        unlike = [look for look in order if look.marker not in taken]
+        looks[detail] = (unlike or [look for look in order if look not in looks.values()] or order)[0]
     return looks
 
 

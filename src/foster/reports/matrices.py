@@ -40,7 +40,8 @@ def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = 
             values[row, : len(accuracies)] = accuracies
         picture = axes.imshow(values, vmin=0, vmax=100)
         _without_frame(axes, f"{name}, {result.scenario}: final {result.final_accuracy:.1f} %")
-        axes.set(xlabel="accuracy on the classes of task", ylabel="after task")
+        tested = "test images" if result.counted_by == "tasks learned" else "classes"
+        axes.set(xlabel=f"accuracy on the {tested} of task", ylabel="after task")
         _number_tasks(axes, size)
         if size <= MOST_WRITTEN:
             _write_values(axes, values)

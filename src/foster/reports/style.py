@@ -6,7 +6,7 @@ import statistics
 import textwrap
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -134,41 +134,23 @@ COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#3
 
 SPARE_COLOURS = ("#117733", "#225555", "#AA4499", "#661100", "#6699CC", "#999933", "#4477AA", "#BBBB33", "#EE99AA")
 SPARE_MARKERS = "DPXdhp8"
+MARKERS = "osD^XPp><vhd8"
 
 
-def looks_of_names(names: Iterable[str]) -> dict[str, Look]:
-    """The look of the curve of each method or recipe. It does not depend on the order of the names.
-
-    A method without a look of its own gets one from a hash of its name; on a collision, the name that comes later in
-    the alphabet gets the next free look.
-    """
-    own = {name: method.look for name, method in METHOD_SETTINGS.items() if method.look}
-    looks = {name: Look(*own[name]) for name in names if name in own}
-    taken: set[Look] = set()
-    for name in sorted({*METHOD_SETTINGS, *names} - own.keys()):
-        start, num_colours = zlib.crc32(name.encode()), len(SPARE_COLOURS)
-        order = [
-            Look(
-                SPARE_COLOURS[(start + k) % num_colours],
-                SPARE_MARKERS[(start + k + k // num_colours) % len(SPARE_MARKERS)],
-            )
-            for k in range(num_colours * len(SPARE_MARKERS))
-        ]
-        colours = {look.colour for look in taken}
-        free = [look for look in order if look.colour not in colours] or [look for look in order if look not in taken]
-        looks[name] = (free or order)[0]
-        taken.add(looks[name])
-    return looks
+def look_of(method: str) -> Look:
+    """How the curve of a method is drawn in all figures; it depends on the method's name alone. A method without a look
+    of its own gets one from a hash of its name."""
+    settings, start = METHOD_SETTINGS.get(method), zlib.crc32(method.encode())
+    if settings and settings.look:
+        return Look(*settings.look)
+    return Look(
+        SPARE_COLOURS[start % len(SPARE_COLOURS)], SPARE_MARKERS[start // len(SPARE_COLOURS) % len(SPARE_MARKERS)]
+    )
 
 
-def look_of(name: str) -> Look:
-    """How the curve of one method is drawn."""
-    return looks_of_names([name])[name]
-
-
-def colour_of(name: str) -> str:
+def colour_of(method: str) -> str:
     """The colour of a method."""
-    return look_of(name).colour
+    return look_of(method).colour
 
 
 @contextmanager

@@ -88,6 +88,8 @@ class DatasetFacts:
     """The function that reads training and test images, or where to import it from: `module:function`."""
     tasks: tuple[tuple[int, ...], ...] = ()
     """For a dataset with its own tasks: the training images of each task, counted for each class seen so far."""
+    class_names: tuple[str, ...] = ()
+    """The names of the classes; empty where they are not known before images are read."""
     published: Published | None = None
     photo_augmentations: tuple[tuple[str, str], ...] = ()
     """For photos of many sizes: pairs of an augmentation for small images and the one that replaces it."""
@@ -123,8 +125,10 @@ USUAL = Asked()
 
 def _synthetic_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
     shape = asked.synthetic
+    digits = max(2, len(str(shape.num_classes - 1)))
     return replace(
         facts,
+        class_names=tuple(f"class {k:0{digits}d}" for k in range(shape.num_classes)),
         num_classes=shape.num_classes,
         num_train=shape.num_classes * shape.train_per_class,
         num_test=shape.num_classes * shape.test_per_class,
@@ -175,6 +179,7 @@ _CIFAR100 = DatasetFacts(
     mean=(0.5071, 0.4867, 0.4408),
     std=(0.2675, 0.2565, 0.2761),
     read_by="foster.data.sources:read_cifar",
+    survey="foster.data.cifar:survey",
     published=_CIFAR100_FILES,
 )
 
@@ -213,6 +218,7 @@ CATALOGUE: dict[str, DatasetFacts] = {
             mean=(0.3052, 0.3052, 0.3052),
             std=(0.3760, 0.3760, 0.3760),
             read_by="foster.data.sources:read_digits",
+            class_names=("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
         ),
         replace(
             _CIFAR100,

@@ -284,7 +284,12 @@ def _names_in(file: str, folder: Path | None, origin: str) -> list[str]:
         raise SettingsError(f"class_order: cannot read {short(file)}: {reason} (in {origin})") from None
     if not text.strip():
         raise SettingsError(f"class_order: no name stands in {short(file)} (in {origin})")
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    names = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(names) == 1 or names[0].startswith("["):
+        raise SettingsError(
+            f"class_order: {counted(len(names), 'name')} in {short(file)}; one class name a line (in {origin})"
+        )
+    return names
 
 
 def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:

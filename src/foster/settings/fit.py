@@ -48,8 +48,10 @@ class FitSettings(Frozen):
 
     @model_validator(mode="after")
     def _milestones_belong_to_their_schedule(self) -> "FitSettings":
-        if (self.schedule == "milestones") != bool(self.milestones):
-            raise ValueError("milestones are given exactly when schedule = 'milestones'")
+        if self.milestones and self.schedule != "milestones":
+            raise ValueError("milestones have no effect on a cosine schedule; add schedule=milestones")
+        if self.schedule == "milestones" and not self.milestones:
+            raise ValueError("schedule=milestones needs milestones, for example milestones=[80, 120]")
         if list(self.milestones) != sorted(set(self.milestones)):
             raise ValueError(f"milestones must rise, but are {list(self.milestones)}")
         if self.milestones and self.milestones[0] < 1:
