@@ -76,6 +76,19 @@ def test_a_claim_holds_or_not_where_two_standard_errors_do_not_reach_across_its_
     assert Finding.of(Claim(text="", low=0, first="large", second="small"), {}).verdict == "too little data"
 
 
+def test_a_difference_of_one_run_each_below_the_error_of_the_test_set_is_too_little_data(write_run):
+    def verdict(dataset: str) -> str:
+        pairs = (("first", 92.0), ("second", 90.0))
+        runs = {
+            name: [read_result(write_run(name, accuracy=(90.0, last), settings={"dataset": dataset}))]
+            for name, last in pairs
+        }
+        return Finding.of(Claim(text="", low=0, metric="final", first="first", second="second"), runs).verdict
+
+    assert verdict("cifar100") == "holds"
+    assert verdict("digits") == "too little data", "2 points of 355 images"
+
+
 def test_a_study_of_several_presets_has_the_papers_numbers_beside_ours(write_run):
     def runs(name: str, last: float):
         return [

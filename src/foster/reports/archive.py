@@ -1,5 +1,6 @@
 """Runs and bundles, read for figures and reports. Parts are read on demand."""
 
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -255,6 +256,10 @@ class BundleArchive(Archive):
         return images
 
 
+KEY_SECTIONS = re.compile(r"^(\w+\.)+(?=\w+=)")
+"""The sections of a dotted key before its last part."""
+
+
 def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archive]:
     """The bundle at each path, the run of a results file, or all runs in or below a folder."""
     archives: list[Archive] = []
@@ -273,6 +278,10 @@ def _with_names_of_their_own(archives: list[Archive]) -> list[Archive]:
     words = [(run.path.stem if run.path.is_file() else run.path.name).split(",") for run in alike]
     shared = set.intersection(*map(set, words)) if words else set()
     prefix = f"{alike[0].result.scenario}-" if len({run.result.scenario for run in alike}) == 1 else ""
-    for run, own in zip(alike, words, strict=True):
-        run.name = printable(",".join([word for word in own if word not in shared] or own).removeprefix(prefix))
+    own_words = [[word for word in own if word not in shared] or own for own in words]
+    long = [",".join(own).removeprefix(prefix) for own in own_words]
+    # `replay.later.learning_rate=0.1` -> `learning_rate=0.1`, where the names still differ.
+    short = [",".join(KEY_SECTIONS.sub("", word) for word in own).removeprefix(prefix) for own in own_words]
+    for run, name in zip(alike, short if len(set(short)) == len(set(long)) else long, strict=True):
+        run.name = printable(name)
     return archives

@@ -5,7 +5,7 @@ import math
 import statistics
 import textwrap
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
@@ -267,7 +267,10 @@ def looks_of(groups: Sequence[Group]) -> list[Look]:
     details: dict[str, set[str]] = {}
     for group in groups:
         details.setdefault(group.method, set()).add(group.detail)
-    by_method = {method: _looks_of_recipes(method, found) for method, found in details.items()}
+    by_method: dict[str, dict[str, Look]] = {}
+    for method in sorted(details):
+        taken = {look for known in by_method.values() for look in known.values()}
+        by_method[method] = _looks_of_recipes(method, details[method], taken)
     looks = [by_method[group.method][group.detail] for group in groups]
     if len(lines) == 1:
         return looks
@@ -275,19 +278,21 @@ def looks_of(groups: Sequence[Group]) -> list[Look]:
     return [replace(look, line_style=style) for look, style in zip(looks, styles, strict=True)]
 
 
-def _looks_of_recipes(method: str, details: Iterable[str]) -> dict[str, Look]:
+def _looks_of_recipes(method: str, details: Iterable[str], others_have: Collection[Look]) -> dict[str, Look]:
     """The recipe with the shortest name has the look of the method; the others get markers and line styles of their own
     from a hash of their names, on a collision the next free ones."""
     own = look_of(method)
     plainest, *others = sorted(details, key=lambda detail: (len(detail), detail))
-    looks = {plainest: own}
+    # Two plug-ins may have the same colour by chance.
+    unused = [look for look in (own, *(replace(own, marker=marker) for marker in MARKERS)) if look not in others_have]
+    looks = {plainest: unused[0] if unused else own}
     for detail in others:
         start, size = zlib.crc32(detail.encode()), len(MARKERS)
         order = [
             Look(own.colour, MARKERS[(start + k) % size], LINE_STYLES[(start + k // size) % len(LINE_STYLES)])
             for k in range(size * len(LINE_STYLES))
         ]
-        taken = {look.marker for look in looks.values()}
+        taken = {look.marker for look in [*looks.values(), *others_have] if look.colour == own.colour}
         unlike = [look for look in order if look.marker not in taken]
         looks[detail] = (unlike or [look for look in order if look not in looks.values()] or order)[0]
     return looks

@@ -16,6 +16,7 @@ from foster.reports.curves import variants_figure
 from foster.reports.results import RunResult
 from foster.reports.style import COLOURS, End, Look, label_ends, new_figure, points, save_figure, styled
 from foster.reports.tables import Grid, latex, markdown, shown
+from foster.settings.datasets import CATALOGUE, SyntheticSettings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.studies.study import Claim, Metric, Study
 from foster.system.counts import ABSENT, mean_and_spread
@@ -48,8 +49,9 @@ MARGIN_OF_ONE_RUN = 1.0
 
 VERDICTS_NOTE = (
     "A verdict compares the number that was found, with a margin of two standard errors over the seeds "
-    f"({MARGIN_OF_ONE_RUN:g} point where n = 1), with the range that the claim means: about x is x ± 2 points, minimal "
-    "is at most 2 points. Too little data: the margin reaches across an end of the range."
+    f"(where n = 1: {MARGIN_OF_ONE_RUN:g} point, or the standard error of the test set if more), with the range "
+    "that the claim means: about x is x ± 2 points, minimal is at most 2 points. Too little data: the margin reaches "
+    "across an end of the range."
 )
 
 
@@ -76,7 +78,8 @@ class Finding:
         n = min(len(values[name]) for name in names)
         errors = [statistics.variance(values[name]) / len(values[name]) for name in names if n > 1]
         value = means[names[0]] - (means[names[1]] if len(names) > 1 else 0.0)
-        return cls(claim, value, 2 * sum(errors) ** 0.5 if n > 1 else MARGIN_OF_ONE_RUN, n)
+        alone = max(MARGIN_OF_ONE_RUN, sum(_test_variance(runs[name][0]) for name in names) ** 0.5)
+        return cls(claim, value, 2 * sum(errors) ** 0.5 if n > 1 else alone, n)
 
     @classmethod
     def _of_tasks(cls, claim: Claim, runs: Mapping[str, Sequence[RunResult]]) -> "Finding":
@@ -243,6 +246,17 @@ class Outcome:
         write_text(folder / "study.md", self.markdown("study.png"))
         write_text(folder / "study.tex", latex(self.grids()))
         write_json(folder / "study.json", self.record())
+
+
+def _test_variance(run: RunResult) -> float:
+    """The binomial variance of the accuracy in squared points, from the number of test images; 0 where that is not
+    known."""
+    facts, shape = CATALOGUE.get(str(run.settings.get("dataset"))), run.settings.get("synthetic")
+    num_images = facts.num_test if facts and run.evaluated_on == "test" else 0
+    if isinstance(shape, dict) and num_images:
+        sizes = SyntheticSettings.model_validate(shape)
+        num_images = sizes.num_classes * sizes.test_per_class
+    return run.final_accuracy * (100 - run.final_accuracy) / num_images if num_images else 0.0
 
 
 def _leading_number(cell: str) -> float:
