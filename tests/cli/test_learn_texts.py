@@ -111,7 +111,7 @@ def test_classes_that_failed_were_lost_in_compression_or_could_not_be_measured_a
     lines = learn_text(report, "fast").splitlines()
     assert "before compression 60.0 %, after compression 33.3 %" in "".join(lines)
     assert sum("hardly a photo is right of dog;" in line for line in lines) == 1, "0 of 5 is no proof"
-    assert any("4 of 25 photos" in line and "6.4 to 34.7 %" in line for line in lines)
+    assert any("4 of 25 right" in line and "6.4 to 34.7 %" in line for line in lines)
     assert any("not in the table: rare" in line for line in lines)
     better = replace(report, variants={"compressed": 33.3, "closed form": 40.0}, result="compressed")
     assert any("closed form has 40.0 %" in line for line in learn_text(better, "fast").splitlines())
@@ -164,7 +164,7 @@ CHECK = compare("held-out", [0, 1], [0, 1], [0, 0], ("cat", "dog"), 2)
 
 def test_mending_says_what_is_kept_and_what_was_lost() -> None:
     merged = mend_text(MendReport({"cat": "pet", "dog": "pet"}, (), 30, 4, (CHECK,)))
-    assert merged.startswith("merged cat, dog into pet: 30 exemplars and 4 held-out photos of it are kept\n")
+    assert merged.startswith("merged cat, dog into pet, with 30 kept photos and 4 held-out photos\n")
     assert "right -> wrong" in merged
     forgot = mend_text(MendReport({}, ("cat", "fox"), 40, 8, (CHECK,), is_trained=True))
     assert forgot.startswith("forgot cat, fox: ")

@@ -12,9 +12,11 @@ from PIL import Image
 from safetensors.torch import save_file
 from small_learners import digits, together, unseen_digits
 from torch import Tensor
+from typer.testing import CliRunner
 
 import foster
 from foster.bundle.history import FORGOTTEN
+from foster.cli import app
 from foster.errors import DataError, SettingsError
 from foster.evaluation.gradcam import grad_cam
 from foster.events import Decoding, Event
@@ -91,6 +93,9 @@ def test_no_photo_need_be_kept_for_anything(weights: Path, tmp_path: Path) -> No
     }
     again = foster.load(bundle, device="cpu")
     assert again.class_names == ("nought", "one or two", "three")
+    listing = CliRunner().invoke(app, ["info", str(bundle), "--exemplars"]).stdout
+    listed = next(line.split()[-40:] for line in listing.splitlines() if line.startswith("0002"))
+    assert foster.load(bundle, device="cpu").remove_photos(*listed[1:]).removed == tuple(sorted(listed[1:]))
     images, _ = digits("zero", "three", data=unseen_digits(), last=10)
     answers = again.predict(images, unknown_below="auto")
     assert [answer.record() for answer in answers] == [

@@ -254,8 +254,9 @@ def refusal(source: Source) -> str:
 def test_pixels_of_a_wrong_range_are_the_reason() -> None:
     images = np.random.default_rng(0).uniform(2, 16, (10, 8, 8))
     images[:, 0, :2] = 0, 16
-    reason = "'image 0': floating-point pixels must lie in 0 to 1, not 0 to 16"
-    assert refusal((images, ["a"] * 10)).startswith(f"none of the 10 images in the arguments can be read: {reason}; ")
+    message = refusal((images, ["a"] * 10))
+    assert message.startswith("none of the 10 images in the arguments can be read: 'image 0', 'image 1', ")
+    assert message.count("floating-point pixels must lie in 0 to 1, not 0 to 16") == 1
 
 
 def write_images(folder: Path) -> None:
@@ -268,7 +269,8 @@ def test_a_path_in_a_csv_is_relative_to_its_folder_and_a_missing_file_is_named(t
     write_images(tmp_path / "images")
     (tmp_path / "photos.csv").write_text("path,label\nlists/images/0.png,a\n")
     message = refusal(tmp_path / "photos.csv")
-    assert f"'{tmp_path}/lists/images/0.png': there is no such file" in message
+    assert f"'{tmp_path}/lists/images/0.png'" in message
+    assert "no such file" in message
 
 
 def test_a_column_of_image_paths_may_have_that_name(tmp_path: Path) -> None:

@@ -171,8 +171,8 @@ def test_photos_that_are_decoded_are_counted(terminal: Terminal):
         assert isinstance(listener, TerminalProgress)
         listener(event)
         listener._progress.refresh()
-    assert stream.getvalue().splitlines() == ["decoding the photos: 10 of 20"]
-    assert "decoding the photos" in terminal.shown()
+    assert stream.getvalue().splitlines() == ["reading the photos: 10 of 20"]
+    assert "reading the photos" in terminal.shown()
 
 
 def test_a_terminal_shows_how_far_a_download_is(terminal: Terminal):

@@ -30,7 +30,7 @@ def info(
         bool, typer.Option("--classes", help="Also show every class of the last learn, before and after it.")
     ] = False,
     has_exemplars: Annotated[
-        bool, typer.Option("--exemplars", help="Also show how many images of each class are kept, and their ids.")
+        bool, typer.Option("--exemplars", help="Also show what is kept of each class, and ids for forget --image.")
     ] = False,
     sheet: Annotated[
         Path | None, typer.Option(metavar="SHEET.png", help="Draw all images that are kept, with their ids.")
@@ -52,8 +52,18 @@ def info(
     if has_classes and not is_json:
         text += texts.classes_text(manifest.history)
     if has_exemplars and not is_json:
-        text += "\n" + texts.exemplars_text(manifest)
+        text += "\n" + texts.exemplars_text(manifest, _with_features(bundle))
     output.echo(text, nl=False)
+
+
+def _with_features(bundle: Path) -> "list[tuple[int, str]]":
+    """Class id and photo id of the photos whose features a bundle keeps."""
+    from foster.bundle.folder import read_bundle
+    from foster.learner.features import FeatureStore
+
+    whole = read_bundle(bundle)
+    store = FeatureStore.of(whole.features, len(whole.manifest.classes), str(bundle))
+    return list(zip(store.kept_labels.tolist(), store.kept_ids, strict=True)) if store else []
 
 
 def _draw_sheet(bundle: Path, sheet: Path) -> None:
@@ -178,7 +188,7 @@ def conclude(bundle: Path, is_promoting: bool, *before: str) -> None:
     manifest, name = read_manifest(bundle), shlex.quote(str(bundle))
     num_exemplars = sum(entry.use == "exemplars" for entry in manifest.exemplars)
     size = size_text(folder_bytes(bundle))
-    what = f"{counted(len(manifest.classes), 'class')}, {counted(num_exemplars, 'exemplar')}, {size}"
+    what = f"{counted(len(manifest.classes), 'class')}, {counted(num_exemplars, 'photo')} kept, {size}"
     lines = [*before, f"{bundle}: {what}"]
     if is_promoting:
         try:

@@ -135,10 +135,10 @@ def learn(
 ) -> None:
     """Learn new classes, and more images of known ones, from photos; write a bundle that can go on learning.
 
-    The photos may be deleted afterwards: the bundle keeps a few of each class. Where it is interrupted, the same
-    command continues.
+    The photos may be deleted afterwards: the bundle keeps what it needs, and up to 2,000 photos. Where it is
+    interrupted, the same command continues.
 
-    Example: foster learn photos/january --bundle bundles/january --training fast
+    Example: foster learn photos/january --bundle bundles/january
     """
     from foster.bundle.files import check_free
     from foster.bundle.promotion import check_promotable
@@ -248,10 +248,12 @@ def predict(
 
     Example: foster predict bundles/current camera --unknown auto
     """
+    from foster import events
     from foster.cli.texts import csv_header, csv_row, listed, prediction_line
     from foster.data.photos.find import found_files, passed_over_text, shown
-    from foster.learner.learner import Learner
+    from foster.learner.learner import PREDICTED_AT_ONCE, Learner
     from foster.learner.reports import CalibrationWarning
+    from foster.reports.progress import progress_for
     from foster.system.files import user_path
 
     below = unknown_choice(unknown, unknown_below)
@@ -275,14 +277,18 @@ def predict(
     if is_csv:
         writer.writerow(csv_header(num_ranks))
     width = min(60, max(cell_len(printable(shown(file))) for file in files))
-    for prediction in predictions:
-        num_failed += prediction.error is not None
-        if is_json:
-            echo(json_text(prediction.record()))
-        elif is_csv:
-            writer.writerow(csv_row(prediction, num_ranks, sys.stdout.isatty()))
-        else:
-            echo(prediction_line(prediction, width))
+    # On a terminal the answers themselves show how far it is.
+    with progress_for(quiet=sys.stdout.isatty()) as listener:
+        for num_done, prediction in enumerate(predictions, start=1):
+            num_failed += prediction.error is not None
+            if is_json:
+                echo(json_text(prediction.record()))
+            elif is_csv:
+                writer.writerow(csv_row(prediction, num_ranks, sys.stdout.isatty()))
+            else:
+                echo(prediction_line(prediction, width))
+            if num_done % PREDICTED_AT_ONCE == 0:
+                listener(events.Decoding("photos", num_done, len(files)))
     if num_failed:
         typer.echo(f"{num_failed} of {counted(len(files), 'image')} cannot be read", err=True)
     if num_failed == len(files) or any(not user_path(path).exists() for path in images):

@@ -32,6 +32,7 @@ CHECK_TITLES = {
     "held-out": "on photos that were not seen before",
     "exemplar": "on exemplars, which are trained on",
 }
+GUESS = " (a guess: 3 to 4 of 100 right labels are named, too)"
 RULES = {"stretch": "stretched to it", "crop": "most of each photo"}
 CHECK_COLUMNS = ("images", "before", "after", "right -> wrong")
 
@@ -65,6 +66,10 @@ def percent(value: float | None) -> str:
 def listed(names: Sequence[str], limit: int = MAX_LISTED) -> str:
     more = f", ... ({len(names)} in all)" if len(names) > limit else ""
     return ", ".join(map(printable, names[:limit])) + more
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join([*map(printable, names[:MAX_LISTED]), *["..."] * (len(names) > MAX_LISTED)])
 
 
 def promotion_text(moved: Promotion) -> str:
@@ -103,14 +108,15 @@ def info_text(manifest: Manifest, folder: Path) -> str:
     size = size_text(folder_bytes(folder.resolve()))
     total = manifest.settings.get("memory_total")
     budget = f"{kept} a class" if kept else f"{2000 if total is None else total} in all"
-    kept_images = f"{counted(uses['exemplars'], 'exemplar')} and {counted(uses['held-out'], 'held-out image')}"
+    held_out = f", {uses['held-out']:,} held-out ones" if uses["held-out"] else ""
+    kept_images = f"{counted(uses['exemplars'], 'photo')} kept{held_out}"
     rows = [
         ("bundle", f"{folder} ({size}, schema {manifest.schema_version}, foster {manifest.foster})"),
         ("method", manifest.method),
         *([("plug-ins", ", ".join(map(str, manifest.plugins)))] if manifest.plugins else []),
         ("backbone", manifest.backbone),
         ("images", f"{facts.height} x {facts.width} pixels, {RULES[facts.rule]}"),
-        ("classes", f"{len(manifest.classes)}: {listed(manifest.classes)}"),
+        ("classes", f"{len(manifest.classes)}: {_first(manifest.classes)}"),
         ("memory", f"{kept_images} (budget {budget})"),
         ("confidence", calibrated),
         ("unknown", _unknown_text(manifest)),
@@ -180,18 +186,21 @@ def change_row(title: str, change: Mapping[str, Any]) -> tuple[str, ...]:
     return title, str(change["images"]), percent(change["before"]), percent(change["after"]), flips
 
 
-def exemplars_text(manifest: Manifest) -> str:
-    """A row for each class: how many images are kept, and the ids of the first ones."""
-    num_classes = Counter(image_id for image_id, _ in {(entry.id, entry.class_id) for entry in manifest.exemplars})
+def exemplars_text(manifest: Manifest, with_features: Sequence[tuple[int, str]] = ()) -> str:
+    """A row for each class: how many images are kept, and the ids of the first ones. Of a class without a kept image,
+    all ids of photos whose features are kept (class id and photo id in `with_features`): no sheet can draw them."""
+    photos = dict.fromkeys((*((entry.class_id, entry.id) for entry in manifest.exemplars), *with_features))
+    num_classes = Counter(photo_id for _, photo_id in photos)
     rows = []
     for class_id, name in enumerate(manifest.classes):
-        own = [entry for entry in manifest.exemplars if entry.class_id == class_id]
-        counts = [str(sum(entry.use == use for entry in own)) for use in ("exemplars", "held-out")]
-        ids = [entry.id if num_classes[entry.id] == 1 else entry.full_id for entry in own[:NUM_IDS_SHOWN]]
-        rows.append((f"{class_id:04d}", name, *counts, " ".join(ids + ["..."] * (len(own) > NUM_IDS_SHOWN))))
-    table = columns("llrrl", ("id", "class", "exemplars", "held out", "ids of images"), rows)
-    hint = "--sheet FILE.png draws them all; 'foster forget BUNDLE --image ID' makes a bundle without one"
-    return f"{table}\n{hint}\n"
+        own = [entry.use for entry in manifest.exemplars if entry.class_id == class_id]
+        counts = [str(own.count(use)) for use in ("exemplars", "held-out")]
+        ids = [one if num_classes[one] == 1 else f"{label:04d}/{one}" for label, one in photos if label == class_id]
+        shown = ids[:NUM_IDS_SHOWN] + ["..."] * (len(ids) > NUM_IDS_SHOWN) if own else ids
+        rows.append((f"{class_id:04d}", name, *counts, " ".join(shown)))
+    table = columns("llrrl", ("id", "class", "exemplars", "held out", "ids of photos"), rows)
+    drawn = "--sheet FILE.png draws all images; " if manifest.exemplars else ""
+    return f"{table}\n{drawn}'foster forget BUNDLE --image ID' makes a bundle without a photo\n"
 
 
 def csv_header(num_ranks: int) -> list[str]:
@@ -262,7 +271,8 @@ def _learned(report: "LearnReport", training: str) -> str:
 def _measured(report: "LearnReport") -> str:
     low, high = report.interval
     share = f"{100 * report.num_right / max(1, report.num_measured):.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
-    return f"right: {report.num_right:,} of {counted(report.num_measured, 'photo')} that were not seen before ({share})"
+    how = "each photo judged by a classifier of all the others" if report.is_closed_form else "on held-out photos"
+    return f"{how}: {report.num_right:,} of {report.num_measured:,} right ({share})"
 
 
 def check_text(check: "UpdateCheck", num_shown: int | None = NUM_CLASSES_SHOWN) -> str:
@@ -375,7 +385,8 @@ def check_report_text(report: "CheckReport") -> str:
         if findings
     ]
     table = columns("llr", ("", "what", "found"), rows)
-    details = [_details(KINDS[kind].title, findings) for kind, findings in by_kind.items() if findings]
+    titles = {kind: KINDS[kind].title + (GUESS if kind == "mislabelled" else "") for kind in KINDS}
+    details = [_details(titles[kind], findings) for kind, findings in by_kind.items() if findings]
     return "\n".join(["".join(f"{line}\n" for line in lines), table, *details])
 
 
@@ -399,7 +410,8 @@ def mend_text(report: "MendReport") -> str:
 
 
 def _done(report: "MendReport") -> str:
-    images = f"{counted(report.num_exemplars, 'exemplar')} and {counted(report.num_held_out, 'held-out photo')}"
+    held_out = f" and {counted(report.num_held_out, 'held-out photo')}" if report.num_held_out else ""
+    images = f"{counted(report.num_exemplars, 'kept photo')}{held_out}"
     if report.removed:
         return f"removed {counted(len(report.removed), 'photo')}"
     if report.forgotten:
@@ -407,4 +419,4 @@ def _done(report: "MendReport") -> str:
     names, (into, *_) = list(report.renamed), report.renamed.values()
     if len(names) == 1:
         return f"renamed {printable(names[0])} to {printable(into)}"
-    return f"merged {listed(names)} into {printable(into)}: {images} of it are kept"
+    return f"merged {listed(names)} into {printable(into)}, with {images}"

@@ -32,7 +32,7 @@ from foster.version import __version__
 ENDING = ".onnx"
 INPUT, OUTPUT = "images", "probabilities"
 TOLERANCE = 1e-3
-MAX_CHECKED = 512
+MAX_CHECKED = 128
 
 
 class ExportError(FosterError):

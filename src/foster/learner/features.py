@@ -1,5 +1,6 @@
 """What is remembered of photos behind a frozen backbone (features of some, sums over all), and the head from it."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,7 @@ SHRINKAGE = 0.5
 """Of the covariance of roots of features: results/notes/photo-heads.md."""
 
 MOST_MEASURED = 2000
-"""Of more photos, so many are measured, about equally many of each class: more would hardly change the number."""
+"""Of more photos, so many are measured, at most equally many of each class: more would hardly change the number."""
 
 LEAST_MEASURED = 5
 """So many of each class are measured in any case."""
@@ -251,7 +252,11 @@ def scale_of(statistics: Statistics, head: RootHead) -> float:
 
 def _measured(labels: Tensor, ids: tuple[str, ...], num_classes: int) -> Tensor:
     """Positions of up to MOST_MEASURED photos, those with the smallest ids of each class, ascending."""
-    quota = max(LEAST_MEASURED, MOST_MEASURED // max(1, num_classes))
+    sizes = torch.bincount(labels, minlength=num_classes)
+    # What small classes leave goes to the others.
+    quotas = range(MOST_MEASURED + 1)
+    quota = bisect_right(quotas, MOST_MEASURED, key=lambda most: int(sizes.clamp_max(most).sum())) - 1
+    quota = max(LEAST_MEASURED, quota)
     counts = [0] * num_classes
     chosen: list[int] = []
     for position in sorted(range(len(ids)), key=lambda k: ids[k]):

@@ -47,7 +47,7 @@ from foster.training.memory_errors import explained_memory_errors
 if TYPE_CHECKING:
     from foster.learner.export import ExportReport
 
-PREDICTED_AT_ONCE = 256
+PREDICTED_AT_ONCE = 64
 
 Report = TypeVar("Report", LearnReport, MendReport)
 

@@ -189,8 +189,10 @@ def lasting_lines(event: Event, state: RunState) -> list[tuple[str, str]]:
         case events.RunResumed():
             return [(resumed_text(event, state), "")]
         case events.LearnPlanned():
-            needed = f"about {duration(event.seconds)} and {size_text(event.num_bytes)} of memory"
-            return [(line, "") for line in (*event.lines, f"{needed}, measured on a few steps")]
+            memory = f"{size_text(event.num_bytes)} of memory"
+            measured = f"about {duration(event.seconds)} and {memory}, measured on a few steps"
+            # The time of few photos is not measured.
+            return [(line, "") for line in (*event.lines, measured if event.seconds else f"about {memory}")]
         case events.Evaluated():
             return [(evaluated_text(event, state), "green")]
         case events.PhotosDecoded():
@@ -237,7 +239,7 @@ def received_text(event: events.Downloading) -> str:
 
 
 def decoding_text(event: events.Decoding) -> str:
-    return f"decoding {event.what}"
+    return f"reading {event.what}"
 
 
 def decoded_text(event: events.PhotosDecoded) -> str:

@@ -68,7 +68,7 @@ _SIXTEEN_BIT_MODES = frozenset({"I;16", "I;16B", "I;16L", "I;16N"})
 _FIRST_TURNED_ORIENTATION = 5
 """From this EXIF orientation on, width and height are exchanged."""
 
-MISSING = "there is no such file"
+MISSING = "no such file or folder"
 WITHOUT_HEIC = "a HEIC photo; to read it, install the extra: pip install 'foster-cil[heic]'"
 REASONS: dict[type[Exception], str] = {
     Image.DecompressionBombError: f"too large: more than {2 * MAX_PIXELS:,} pixels",

@@ -91,7 +91,11 @@ def refuse_too_many(
 
 
 def listed(unreadable: Sequence[Unreadable]) -> str:
-    listed = "; ".join(f"'{photo.name}': {photo.reason}" for photo in unreadable[:NUM_SHOWN])
+    """The first photos that cannot be read, and each reason once."""
+    names: dict[str, list[str]] = {}
+    for photo in unreadable[:NUM_SHOWN]:
+        names.setdefault(photo.reason, []).append(f"'{photo.name}'")
+    listed = "; ".join(f"{', '.join(own)}: {reason}" for reason, own in names.items())
     return listed + ("; ..." if len(unreadable) > NUM_SHOWN else "")
 
 
