@@ -203,6 +203,18 @@ def test_a_removed_photo_was_never_learned(weights: Path) -> None:
         learner.remove_photos(wanted)
 
 
+def test_a_photo_that_stays_in_the_sums_is_not_said_to_be_removed(weights: Path) -> None:
+    learner = frozen_learner(weights, features_per_class=3)
+    learner.learn(*digits("zero", "one", last=10))
+    store = known(learner).store
+    assert store is not None
+    first, *_, last = (photo for photo, label in zip(store.ids, store.labels.tolist(), strict=True) if label == 0)
+    with pytest.raises(DataError, match=rf"{last}.*features_per_class"):
+        learner.remove_photos(last)
+    assert known(learner).store is store
+    assert learner.remove_photos(first).removed == (first,)
+
+
 class KilledError(Exception):
     pass
 

@@ -127,6 +127,13 @@ def remove_photos(
     entries: set[tuple[int, str]] = {*entries_of(knowledge.exemplars), *entries_of(knowledge.held_out)}
     entries |= knowledge.store.entries() if knowledge.store else set()
     chosen = {_meant(text, entries, knowledge.class_names) for text in wanted}
+    if knowledge.is_closed_form and knowledge.store:
+        kept = set(zip(knowledge.store.kept_labels.tolist(), knowledge.store.kept_ids, strict=True))
+        for label, photo in sorted(chosen - kept):
+            raise DataError(
+                f"the features of photo {photo} are not kept (features_per_class), so it cannot be taken out of the "
+                f"sums; 'foster forget' takes out the whole class '{knowledge.class_names[label]}'"
+            )
 
     def left(memory: ExemplarMemory) -> ExemplarMemory:
         result = ExemplarMemory()
