@@ -27,7 +27,7 @@ def test_learn_writes_a_bundle_and_reports_old_and_new_classes_apart(command: Co
     assert "new classes: three" in done.out
     assert "more of: one (+" in done.out
     assert "broken.png: not an image of a known format" in done.out
-    assert "on photos that were not seen before" in done.out
+    assert "on photos the classifier had not seen" in done.out
     assert "known classes" in done.out
     assert "next: foster predict v2 IMAGES" in done.out
     assert "learning the new classes beside the known ones" in done.err

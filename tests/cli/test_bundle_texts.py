@@ -17,7 +17,7 @@ def test_every_class_of_the_last_learn_can_be_seen(command: Command, bundle: Pat
     assert long.startswith(short)
     added = long.removeprefix(short)
     held_out, exemplars = added.strip().split("\n\n")
-    assert held_out.startswith("on photos that were not seen before")
+    assert held_out.startswith("on photos the classifier had not seen")
     assert [line.split()[0] for line in held_out.splitlines()[2:]] == ["one", "two", "zero", "three"]
     assert [line.split()[0] for line in exemplars.splitlines()[2:]] == ["one", "two", "zero"]
     checks = json.loads(command("info", "v2", "--json").out)["history"][-1]["checks"]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # they load torch
 MAX_LISTED = 12
 NUM_IDS_SHOWN = 3
 CHECK_TITLES = {
-    "held-out": "on photos that were not seen before",
+    "held-out": "on photos the classifier had not seen",
     "exemplar": "on exemplars, which are trained on",
 }
 GUESS = " (a guess: 3 to 4 of 100 right labels are named, too)"
@@ -99,7 +99,7 @@ def info_text(manifest: Manifest, folder: Path) -> str:
     facts = manifest.preprocessing
     uses = Counter(entry.use for entry in manifest.exemplars)
     calibrated = (
-        f"calibrated on {counted(manifest.num_calibration_images, 'photo')} not seen before, "
+        f"calibrated on {counted(manifest.num_calibration_images, 'photo')} that it had not seen, "
         f"temperature {manifest.temperature:g}"
         if manifest.num_calibration_images
         else "not calibrated (too few images are held out)"

@@ -363,7 +363,7 @@ class LearnReport:
         accuracy = ""
         if check and check.classes:
             low, high = self.interval
-            measured = f"{self.num_right:,} of {counted(self.num_measured, 'photo')} not seen before are right"
+            measured = f"{self.num_right:,} of {counted(self.num_measured, 'photo')} that it had not seen are right"
             accuracy = f"; {measured} ({low:.0f} to {high:.0f} %)"
         held_out = f", {self.num_held_out:,} held out" if self.num_held_out else ""
         photos = f"{counted(self.num_trained, 'photo')}{held_out}"
