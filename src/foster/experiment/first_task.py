@@ -57,7 +57,7 @@ def _facts(settings: Settings) -> dict[str, Any]:
     plain = settings.model_dump(mode="json", exclude=set(SILENT))
     first = settings.task_sizes[0] if settings.task_sizes else settings.base_classes or settings.increment
     plain["order_seed"] = settings.seed if settings.order_seed is None else settings.order_seed
-    if decisive == ("first",):  # whatever method asks for it, the same network is trained
+    if decisive and "first" in decisive:  # whatever method asks for it, the same network is trained
         del plain["method"]
         return flat({**plain, "base_classes": first, **own})
     return flat({**plain, "base_classes": first, settings.method: own})

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.methods.base import Method
+from foster.methods.quarter_turns import first_phase
 from foster.networks.closed_form import ClosedFormHead, RidgeHead
 from foster.networks.closed_form_network import ClosedFormNetwork
 from foster.networks.freezing import freeze
@@ -29,7 +30,7 @@ class ClosedForm(Method[SettingsType]):
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         if task.is_first and self.settings.train_backbone:
-            yield self.learn_first(task)
+            yield first_phase(self, task, self.settings.first_turns)
             yield Evaluate(self.settings.first_variant, self.network)
         self.network = self.computed(task)
 

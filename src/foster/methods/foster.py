@@ -20,6 +20,7 @@ from foster.losses import (
 )
 from foster.methods.base import Method
 from foster.methods.closed_form import RandomFeatures
+from foster.methods.quarter_turns import first_phase
 from foster.networks.boosted import BoostedNetwork, joined, move_towards
 from foster.networks.closed_form_network import ClosedFormNetwork, MixedTeacher, NetworkWithAnalyticTeacher
 from foster.networks.freezing import freeze
@@ -44,7 +45,7 @@ class Foster(Method[FosterSettings]):
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         if task.is_first:
-            yield self.learn_first(task)
+            yield first_phase(self, task, self.settings.first_turns)
             self.remember(task)
             yield Evaluate("boosted", self.network)
             if analytic := self.analytic_teacher(task):

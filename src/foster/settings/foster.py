@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from foster.settings.fit import FitSettings, cosine
-from foster.settings.method import DistillationWeight, MethodSettings, Needs, Temperature
+from foster.settings.method import DistillationWeight, FirstTurns, MethodSettings, Needs, Temperature
 
 IN_COMPRESSION = Needs("compression=true")
 ANY_ALIGNMENT = Needs("alignment=weights", "align_teacher=true", "align_student=true")
@@ -35,6 +35,7 @@ class FosterSettings(MethodSettings):
     published_augmentation = "auto"
 
     first: FitSettings = cosine(200)
+    first_turns: FirstTurns = "none"
     boost: FitSettings = cosine(170)
     compress: FitSettings = cosine(130, weight_decay=0)
 
@@ -89,7 +90,7 @@ class FosterSettings(MethodSettings):
 
     @property
     def first_task_options(self) -> tuple[str, ...]:
-        return ("first",)
+        return ("first", "first_turns")
 
     @property
     def first_variant(self) -> str:

@@ -11,6 +11,13 @@ from foster.settings.fit import FitSettings, Frozen, with_milestones
 
 Temperature = Annotated[float, Field(gt=0, description="Of distillation: what logits are divided by.")]
 DistillationWeight = Annotated[float, Field(ge=0, description="The weight of distillation.")]
+FirstTurns = Annotated[
+    Literal["none", "all", "beside"],
+    Field(
+        description="Quarter turns that the first task learns to tell apart: none; of all images, of which a quarter "
+        "stays upright; or of a second view beside each upright image."
+    ),
+]
 
 
 class Needs:
@@ -64,7 +71,7 @@ class MethodSettings(Frozen):
 
     @property
     def first_task_options(self) -> tuple[str, ...] | None:
-        """The settings on which its first task depends; None for all. Methods that name `first` alone train the same
+        """The settings on which its first task depends; None for all. Methods that name `first` train the same
         network in their first task, which one of them may take over from another."""
         return None
 

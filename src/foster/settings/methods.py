@@ -9,7 +9,7 @@ from pydantic import Field
 
 from foster.settings.fit import FitSettings, cosine, with_milestones
 from foster.settings.foster import FosterSettings
-from foster.settings.method import DistillationWeight, MethodSettings, Needs, Temperature
+from foster.settings.method import DistillationWeight, FirstTurns, MethodSettings, Needs, Temperature
 
 
 class FinetuneSettings(MethodSettings):
@@ -139,6 +139,7 @@ class ClosedFormSettings(MethodSettings):
     refreshes_by_phases = True
     published_augmentation = "auto"
     first: FitSettings = cosine(200)
+    first_turns: FirstTurns = "none"
     train_backbone: bool = True
     """False keeps the backbone as it is, such as a pretrained one: then nothing is trained at all."""
     num_stages: int = Field(default=2, ge=1, le=8)
@@ -150,7 +151,7 @@ class ClosedFormSettings(MethodSettings):
 
     @property
     def first_task_options(self) -> tuple[str, ...]:
-        return ("first",)
+        return ("first", "first_turns")
 
     @property
     def first_variant(self) -> str:
