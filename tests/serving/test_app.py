@@ -89,7 +89,7 @@ def test_no_answer_tells_where_the_server_keeps_its_files(bundle: Path, tmp_path
     service = service_of(bundle, feedback=feedback, to_label=to_label)
 
     async def check(client: httpx.AsyncClient) -> None:
-        paths = ("/", "/docs", "/openapi.json", "/info", "/classes", "/metrics", "/feedback", "/to-label", "/none")
+        paths = ("/", "/openapi.json", "/info", "/classes", "/metrics", "/feedback", "/to-label", "/none")
         texts = [(await client.get(path)).text for path in paths]
         form: dict[str, Any] = {"files": {"file": photo()}, "data": {"label": "cat"}}
         texts.append((await client.post("/feedback", **form)).text)
@@ -100,14 +100,3 @@ def test_no_answer_tells_where_the_server_keeps_its_files(bundle: Path, tmp_path
         assert not [text for text in texts if str(tmp_path) in text or tmp_path.name in text]
 
     run(service, check)
-
-
-def test_an_address_that_there_is_not_says_where_to_look(small_bundle: Path) -> None:
-    async def check(client: httpx.AsyncClient) -> None:
-        for answer, status in ((await client.get("/predictions"), 404), (await client.get("/predict"), 405)):
-            assert answer.status_code == status
-            assert "/docs lists what there is" in answer.json()["error"]
-        unknown = await client.post("/explain?label=dragon", content=photo())
-        assert unknown.json() == {"error": "there is no such class"}, "our own words stay"
-
-    run(service_of(small_bundle), check)

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 from functools import cache
-from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 
@@ -26,12 +25,8 @@ ABOUT = (
     "Where the server was started with a token, send it as `Authorization: Bearer TOKEN`."
 )
 
-SENDER_LEFT = 499
-"""The status that servers commonly log for a client that disconnects before its body was read."""
-
 PAGES = {
     "index.html": ("foster", ("api.js", "photos.js", "labelling.js")),
-    "docs.html": ("foster: API", ("api.js", "docs.js")),
     "sign_in.html": ("foster: token", ("sign_in.js",)),
 }
 """Each page with its title and its scripts."""
@@ -73,9 +68,7 @@ def make_app(service: Service) -> ASGIApp:
 
 async def _not_done(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    is_no_route = error.detail == HTTPStatus(error.status_code).phrase  # the framework's default text
-    why = "nothing is at this address, or not for this method; /docs lists what there is"
-    return refused(error.status_code, why if is_no_route else error.detail, error.headers)
+    return refused(error.status_code, error.detail, error.headers)
 
 
 async def _not_valid(request: Request, error: Exception) -> JSONResponse:
@@ -87,8 +80,8 @@ async def _not_valid(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _left(request: Request, error: Exception) -> JSONResponse:
-    """The client has disconnected; the status is only counted in the metrics."""
-    return refused(SENDER_LEFT, "the sender left")
+    """The client disconnected before its body was read. Only the metrics show this status."""
+    return refused(499, "the client has disconnected")
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
@@ -98,11 +91,6 @@ async def _failed(request: Request, error: Exception) -> JSONResponse:
 @pages.api_route("/", methods=["GET", "HEAD"])
 async def index() -> Response:
     return page("index.html")
-
-
-@pages.get("/docs")
-async def docs() -> Response:
-    return page("docs.html")
 
 
 @pages.post("/session")

@@ -31,6 +31,9 @@ from foster.serving.served import Current, Served
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
+BATCH_WINDOW = 0.003
+"""How many seconds the first image of a batch waits for images that are being decoded."""
+
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 IMAGES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
@@ -76,10 +79,10 @@ class Service:
         self.options = options
         self.current = current
         self.metrics = Metrics()
-        self.feedback = FeedbackFolder(options.feedback, options.max_feedback_bytes) if options.feedback else None
+        self.feedback = FeedbackFolder(options.feedback) if options.feedback else None
         self.to_label = PhotosToLabel(options.to_label, self.feedback) if options.to_label and self.feedback else None
         self.num_in_work = 0
-        self._batcher = Batcher(options.batch_size, options.batch_window, self._saw_batch)
+        self._batcher = Batcher(options.batch_size, BATCH_WINDOW, self._saw_batch)
         self._workers = ThreadPoolExecutor(min(16, os.cpu_count() or 1), "decoding")
         self._batching: asyncio.Task[None] | None = None
 

@@ -1,5 +1,5 @@
 "use strict";
-// Talking to the server, and what both pages share.
+// Requests to the server, and small helpers.
 
 const find = (selector, root = document) => root.querySelector(selector);
 
