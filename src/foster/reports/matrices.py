@@ -39,7 +39,7 @@ def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = 
         for row, accuracies in enumerate(result.accuracy_matrix):
             values[row, : len(accuracies)] = accuracies
         picture = axes.imshow(values, vmin=0, vmax=100)
-        _without_frame(axes, f"{name}, {result.scenario}: final {result.final_accuracy:.1f} %")
+        _without_frame(axes, f"{name}, {result.scenario}: final {result.final_accuracy:.1f}\u00a0%")
         tested = "test images" if result.counted_by == "tasks learned" else "classes"
         axes.set(xlabel=f"accuracy on the {tested} of task", ylabel="after task")
         _number_tasks(axes, size)
@@ -70,7 +70,7 @@ def confusion_figure(archives: Sequence[Archive]) -> Figure:
         shown_shares = np.where(shares.any(1, keepdims=True), np.sqrt(shares), np.nan)
         picture = axes.imshow(shown_shares, vmin=0, vmax=1, interpolation="nearest")
         scenario = f", {archive.scenario_name}" if archive.scenario_name else ""
-        _without_frame(axes, f"{archive.name}{scenario}: {archive.accuracy:.1f} %")
+        _without_frame(axes, f"{archive.name}{scenario}: {archive.accuracy:.1f}\u00a0%")
         if is_of_tasks:
             axes.set(xlabel="predicted: a class of task", ylabel="true: a class of task")
             _number_tasks(axes, len(sizes))

@@ -14,7 +14,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from foster.reports.groups import Group, by_scenario, share_orders, varying_settings
+from foster.reports.groups import Group, by_scenario, keeps_all_images, share_orders, varying_settings
 from foster.reports.results import RunResult, VariantResult
 from foster.system.counts import ABSENT, duration, mean_and_spread
 
@@ -169,7 +169,7 @@ def _summary_grid(scenario: str, groups: Sequence[Group], across_orders: bool) -
     title += " of different class orders" if has_mixed_orders else ""
     names = ("method", "by", "augment", "class order")
     header = (*names, "n", "average", "final", "forgetting", *variants, "params", "time")
-    finished = [index for index, group in enumerate(groups) if group.is_finished]
+    finished = [index for index, group in enumerate(groups) if group.is_finished and not keeps_all_images(group.method)]
     is_comparable = across_orders or share_orders(groups)
     best = {(finished[0], header.index("average"))} if is_comparable and len(finished) > 1 else set()
     note = "" if is_comparable else "rows of different class orders cannot be compared"
