@@ -36,7 +36,7 @@ from foster.bundle.manifest import read_manifest
         (("evaluate", "v1", "strangers"), "none of the classes in 'strangers' is known"),
         (("export", "v1", "model.bin"), "cannot export to 'model.bin'"),
         (("info", "photos"), "is not a bundle"),
-        (("forget", "v1", "--image", "zz", "--bundle", "v2"), "there is no such photo"),
+        (("forget", "v1", "--image", "zz", "--bundle", "v2"), "'zz'"),
         (("info", "v1", "--sheet", "/proc/sheet.png"), "cannot write '/proc/sheet.png': No such file"),
         (("promote", "nothing"), "there is no bundle 'nothing'"),
         (("rollback", "."), "there is no link 'current'"),

@@ -30,7 +30,7 @@ def info(
         bool, typer.Option("--classes", help="Also show every class of the last learn, before and after it.")
     ] = False,
     has_exemplars: Annotated[
-        bool, typer.Option("--exemplars", help="Also show what is kept of each class, and ids for forget --image.")
+        bool, typer.Option("--exemplars", help="Also show how many photos are kept of each class, and some ids.")
     ] = False,
     sheet: Annotated[
         Path | None, typer.Option(metavar="SHEET.png", help="Draw all images that are kept, with their ids.")
@@ -52,18 +52,8 @@ def info(
     if has_classes and not is_json:
         text += texts.classes_text(manifest.history)
     if has_exemplars and not is_json:
-        text += "\n" + texts.exemplars_text(manifest, _with_features(bundle))
+        text += "\n" + texts.exemplars_text(manifest)
     output.echo(text, nl=False)
-
-
-def _with_features(bundle: Path) -> "list[tuple[int, str]]":
-    """Class id and photo id of the photos whose features a bundle keeps."""
-    from foster.bundle.folder import read_bundle
-    from foster.learner.features import FeatureStore
-
-    whole = read_bundle(bundle)
-    store = FeatureStore.of(whole.features, len(whole.manifest.classes), str(bundle))
-    return list(zip(store.kept_labels.tolist(), store.kept_ids, strict=True)) if store else []
 
 
 def _draw_sheet(bundle: Path, sheet: Path) -> None:
@@ -119,9 +109,8 @@ def forget(
         list[str] | None,
         typer.Option(
             "--image",
-            metavar="ID",
-            help="An image that the new bundle does not keep (ID or CLASSID/ID, as 'foster info --exemplars' lists "
-            "them); may be repeated.",
+            metavar="PHOTO",
+            help="A photo to forget: its file, or its id as 'foster info --sheet' draws it; may be repeated.",
         ),
     ] = None,
     max_drop: MaxDrop = None,
@@ -137,7 +126,7 @@ def forget(
     Example: foster forget bundles/current owl --bundle bundles/new
     """
     if bool(names) == bool(images):
-        raise SettingsError("name the classes to forget, or the images (--image ID), not both")
+        raise SettingsError("name the classes to forget, or the images (--image PHOTO), not both")
     if images:
         mend(old, bundle, lambda learner: learner.remove_photos(*images), is_promoting)
         return

@@ -186,21 +186,19 @@ def change_row(title: str, change: Mapping[str, Any]) -> tuple[str, ...]:
     return title, str(change["images"]), percent(change["before"]), percent(change["after"]), flips
 
 
-def exemplars_text(manifest: Manifest, with_features: Sequence[tuple[int, str]] = ()) -> str:
-    """A row for each class: how many images are kept, and the ids of the first ones. Of a class without a kept image,
-    all ids of photos whose features are kept (class id and photo id in `with_features`): no sheet can draw them."""
-    photos = dict.fromkeys((*((entry.class_id, entry.id) for entry in manifest.exemplars), *with_features))
-    num_classes = Counter(photo_id for _, photo_id in photos)
+def exemplars_text(manifest: Manifest) -> str:
+    """A row for each class: how many images are kept, and the ids of the first ones."""
+    num_classes = Counter(entry.id for entry in manifest.exemplars)
     rows = []
     for class_id, name in enumerate(manifest.classes):
-        own = [entry.use for entry in manifest.exemplars if entry.class_id == class_id]
-        counts = [str(own.count(use)) for use in ("exemplars", "held-out")]
-        ids = [one if num_classes[one] == 1 else f"{label:04d}/{one}" for label, one in photos if label == class_id]
-        shown = ids[:NUM_IDS_SHOWN] + ["..."] * (len(ids) > NUM_IDS_SHOWN) if own else ids
+        entries = [entry for entry in manifest.exemplars if entry.class_id == class_id]
+        counts = [str(sum(entry.use == use for entry in entries)) for use in ("exemplars", "held-out")]
+        ids = [entry.id if num_classes[entry.id] == 1 else f"{class_id:04d}/{entry.id}" for entry in entries]
+        shown = ids[:NUM_IDS_SHOWN] + ["..."] * (len(ids) > NUM_IDS_SHOWN)
         rows.append((f"{class_id:04d}", name, *counts, " ".join(shown)))
     table = columns("llrrl", ("id", "class", "exemplars", "held out", "ids of photos"), rows)
     drawn = "--sheet FILE.png draws all images; " if manifest.exemplars else ""
-    return f"{table}\n{drawn}'foster forget BUNDLE --image ID' makes a bundle without a photo\n"
+    return f"{table}\n{drawn}'foster forget BUNDLE --image PHOTO' takes an id or a file\n"
 
 
 def csv_header(num_ranks: int) -> list[str]:
@@ -245,11 +243,10 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = NUM
         lines.append(_measured(report))
     if report.uncompared:
         lines.append(f"nothing to compare is kept of {listed(report.uncompared)}: what they lost is not known")
-    if report.held_out is not None and report.held_out.known and len(report.variants) > 1:
-        from foster.reports.progress import in_plain_words
-
-        accuracies = [f"{in_plain_words(name)} {percent(accuracy)}" for name, accuracy in report.variants.items()]
-        lines.append(f"on held-out images, mean over all classes: {', '.join(accuracies)}")
+    accuracies = _accuracies(report)
+    if len(accuracies) > 1:
+        shown = ", ".join(f"{name} {percent(accuracy)}" for name, accuracy in accuracies.items())
+        lines.append(f"mean over all classes, on the same photos: {shown}")
     if report.better_in_closed_form:
         lines.append(report.better_in_closed_form)
     if report.failed_classes:
@@ -257,6 +254,17 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = NUM
     if report.held_out is not None and report.unmeasured_classes:
         lines.append(f"too few photos to measure, so not in the table: {listed(report.unmeasured_classes)}")
     return "\n".join(["\n".join(lines) + "\n", *(check_text(check, num_shown) for check in report.checks)])
+
+
+def _accuracies(report: "LearnReport") -> dict[str, float]:
+    """The accuracy of every variant. In a first learn the variants of a method are the same network."""
+    from foster.learner.reports import CLOSED_FORM_VARIANT
+    from foster.reports.progress import in_plain_words
+
+    if report.held_out is not None and report.held_out.known:
+        return {in_plain_words(name): accuracy for name, accuracy in report.variants.items()}
+    names = {report.result: "trained network", CLOSED_FORM_VARIANT: CLOSED_FORM_VARIANT}
+    return {names[name]: accuracy for name, accuracy in report.variants.items() if name in names}
 
 
 def _learned(report: "LearnReport", training: str) -> str:

@@ -32,7 +32,7 @@ from foster.learner.knowledge import Knowledge
 from foster.learner.plan import BYTES_OF_PROCESS, Entry, Plan, fair_quota, kept_elsewhere, shared_photos
 from foster.learner.reports import LearnReport, UpdateCheck, compare
 from foster.learner.work_folder import WorkFolder
-from foster.networks.adapted import check_backbone
+from foster.networks.adapted import BackboneChoice, check_backbone
 from foster.networks.heads import RootHead
 from foster.networks.network import Network
 from foster.networks.statistics import Statistics
@@ -69,7 +69,10 @@ class NewPhotos:
 def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
     """Compute features, add them, solve, measure."""
     before, settings, known = plan.before, plan.settings, plan.known
-    network, preprocessing = _frozen_network(plan)
+    if before is None:
+        network, preprocessing = frozen_network(plan.backbone, plan.resizing)
+    else:
+        network, preprocessing = before.network, before.preprocessing
     classifier = Classifier(network, preprocessing).to(find_device(settings.device))
     quota = _quota(plan)
     if plan.asked:
@@ -123,20 +126,18 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
     return after.learned(plan.photos.title, report, classifier.device), report
 
 
-def _frozen_network(plan: Plan) -> tuple[Network, Preprocessing]:
-    """The backbone under the head of before, or under one without a class; and what is done to its images."""
-    if plan.before is not None:
-        return plan.before.network, plan.before.preprocessing
-    choice, backbone = plan.backbone, plan.backbone.make()
-    if choice.is_builtin:  # others are tried whenever they are made
-        check_backbone(backbone, plan.resizing.size, choice.name)
+def frozen_network(choice: BackboneChoice, resizing: Resizing) -> tuple[Network, Preprocessing]:
+    """A pretrained backbone under a head without a class, and the preprocessing of its images."""
     mean, std = choice.mean, choice.std
     if mean is None or std is None:
         raise SettingsError(
             f"method: the closed form needs a pretrained backbone, and '{choice.name}' starts from random "
             "weights; give weights=FILE.safetensors, or method=foster, which trains it"
         )
-    preprocessing = Preprocessing.model_validate({**vars(plan.resizing), "mean": mean, "std": std})
+    backbone = choice.make()
+    if choice.is_builtin:  # others are tried whenever they are made
+        check_backbone(backbone, resizing.size, choice.name)
+    preprocessing = Preprocessing.model_validate({**vars(resizing), "mean": mean, "std": std})
     return Network([backbone], RootHead(backbone.feature_size, 0)), preprocessing
 
 

@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.nn import functional
 from foster.bundle.history import FORGOTTEN
 from foster.data.images import ImageSet, concatenate, ids_of, joined
 from foster.data.memory import ExemplarMemory
+from foster.data.photos.decode import ImageError, decode_photo, image_id
 from foster.data.photos.find import class_name, folder_name
 from foster.errors import DataError, suggestion
 from foster.evaluation.predict import class_means
@@ -31,6 +33,7 @@ from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
 from foster.settings.learner import LearnerSettings
+from foster.system.files import user_path
 from foster.training.engine import find_device
 
 RIDGE = 1e-2
@@ -122,11 +125,11 @@ def remove_photos(
     """Kept photos are taken out. In closed form their features leave the sums, as if they had never been learned; a
     trained network stays as it is.
 
-    A photo is named by its id, behind the class id and a slash where several classes have it.
+    A photo is named by its file or by its id, behind the class id and a slash where several classes have it.
     """
     entries: set[tuple[int, str]] = {*entries_of(knowledge.exemplars), *entries_of(knowledge.held_out)}
     entries |= knowledge.store.entries() if knowledge.store else set()
-    chosen = {_meant(text, entries, knowledge.class_names) for text in wanted}
+    chosen = {_meant(text, entries, knowledge) for text in wanted}
     if knowledge.is_closed_form and knowledge.store:
         kept = set(zip(knowledge.store.kept_labels.tolist(), knowledge.store.kept_ids, strict=True))
         for label, photo in sorted(chosen - kept):
@@ -162,13 +165,20 @@ def remove_photos(
     return after.with_entry(report.record()), report
 
 
-def _meant(text: str, entries: set[tuple[int, str]], class_names: Sequence[str]) -> tuple[int, str]:
-    """The photo that a text names: its id, alone or behind the class id and a slash."""
-    meant = sorted((label, own) for label, own in entries if text in (own, f"{label:04d}/{own}"))
+def _meant(text: str, entries: set[tuple[int, str]], knowledge: Knowledge) -> tuple[int, str]:
+    """The photo that a text names: its file, or its id, alone or behind the class id and a slash."""
+    wanted, file, resizing = text, user_path(Path(text)), knowledge.resizing
+    if file.is_file():
+        try:
+            wanted = image_id(resizing(decode_photo(file, max(resizing.size))))
+        except ImageError as error:
+            raise DataError(f"'{text}' cannot be read: {error}") from None
+    meant = sorted((label, own) for label, own in entries if wanted in (own, f"{label:04d}/{own}"))
     if len(meant) == 1:
         return meant[0]
-    listed = ", ".join(f"{label:04d}/{own} ('{class_names[label]}')" for label, own in meant)
-    raise DataError(f"cannot remove '{text}': {f'name one of {listed}' if meant else 'there is no such photo'}")
+    listed = ", ".join(f"{label:04d}/{own} ('{knowledge.class_names[label]}')" for label, own in meant)
+    problem = f"several classes have it; name one of {listed}" if meant else "the bundle has no such photo"
+    raise DataError(f"cannot remove '{text}': {problem}")
 
 
 def _regrouped(

@@ -346,8 +346,8 @@ class LearnReport:
         if beside is None or own is None or beside <= own:
             return None
         return (
-            f"the closed form has {beside:.1f} % on the same held-out photos, the trained network {own:.1f} %: "
-            "method=closed_form learns in a fraction of the time"
+            f"the closed form has {beside:.1f} % on the same held-out photos, the trained network {own:.1f} %: a new "
+            "bundle with method=closed_form would be better, and takes a fraction of the time"
         )
 
     @property
