@@ -46,8 +46,8 @@ class Ewc(Method[EwcSettings]):
         return Phase("learn", network, objective, self.settings.later, task.new_images)
 
     def measure(self, task):
-        """F is the mean over images of the squared gradient. It is estimated from gradients of batches: near the optimum
-        the gradients of n images are independent with mean 0, so the square of their mean is F / n."""
+        """F is the mean over images of the squared gradient, estimated from gradients of batches: near the optimum the
+        gradients of n images are independent with mean 0, so the square of their mean is F / n."""
         backbone = self.network.branches[0]
         importance = torch.zeros_like(backbone.importance)
         with evaluating(self.network):

@@ -1,8 +1,8 @@
 """FeTrIL (Petit et al., WACV 2023): feature translation, without exemplars.
 
-The backbone is trained in the first task and then frozen. A buffer of the backbone keeps the mean feature of each class.
-Features of known classes are made by moving those of new images: f + mean(known class) - mean(class of f). The head
-is trained on both. For each known class, the paper moves images of the most similar new class; here all new classes.
+The backbone is trained in the first task and then frozen. A buffer of it keeps the mean feature of each class. Features
+of known classes are made by moving those of new images: f + mean(known class) - mean(class of f). The head is trained
+on both. For each known class, the paper moves images of the most similar new class; here all new classes.
 """
 
 import torch
