@@ -449,9 +449,11 @@ def method_text(name: str) -> str:
     its meaning as a comment."""
     from foster.reports.results import CLASSIFIERS
     from foster.settings import toml as toml_text
+    from foster.settings.fit import meanings
     from foster.settings.methods import METHOD_SETTINGS
 
     settings = METHOD_SETTINGS[name]
+    texts = meanings(settings)
     facts = [
         settings.summary,
         *([settings.paper] if settings.paper else []),
@@ -462,8 +464,7 @@ def method_text(name: str) -> str:
     top, table, schedules = text.partition(f"\n[{name}.")
     lines = [line for fact in facts for line in _comment(fact)]
     for line in top.splitlines():
-        field = settings.model_fields.get(line.partition(" = ")[0])
-        lines += [*_comment(field.description if field and field.description else ""), line]
+        lines += [*_comment(texts.get(line.partition(" = ")[0], "")), line]
     return "\n".join(lines) + "\n" + table + schedules
 
 

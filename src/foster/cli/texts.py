@@ -15,6 +15,7 @@ from foster.bundle.history import entry_title, last_checks
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
 from foster.settings.engine import EngineSettings
+from foster.settings.fit import meanings
 from foster.settings.learner import LearnerSettings
 from foster.settings.learner_defaults import PRESETS
 from foster.system.counts import ABSENT, counted, duration, size_text
@@ -81,14 +82,14 @@ def promotion_text(moved: Promotion) -> str:
 
 def keys_text() -> str:
     """All keys of `foster learn`, with their defaults and what they mean."""
-    own = {name: field for name, field in LearnerSettings.model_fields.items() if name not in ("options", "engine")}
-    engine = {f"engine.{name}": field for name, field in EngineSettings.model_fields.items()}
     rows = []
-    for name, field in (own | engine).items():
-        default = (
-            "by training or data" if field.default is None else ABSENT if field.default in ("", ()) else field.default
-        )
-        rows.append((name, str(default), (field.description or "").replace("\n", " ")))
+    for prefix, model in (("", LearnerSettings), ("engine.", EngineSettings)):
+        texts = meanings(model)
+        for name, field in model.model_fields.items():
+            usual = ABSENT if field.default in ("", ()) else field.default
+            default = "by training or data" if usual is None else str(usual)
+            if name not in ("options", "engine"):
+                rows.append((prefix + name, default, texts.get(name, "").replace("\n", " ")))
     trainings = [(name, preset.summary) for name, preset in PRESETS.items()]
     text = columns("lll", ("key", "default", "meaning"), rows)
     text += "\n" + columns("ll", ("training", "meaning"), trainings)
