@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands import QUICK, Command, contents, write_photos
-from full_disk import FullDisk
+from faults import FullDisk
 from PIL import Image
 
 import foster

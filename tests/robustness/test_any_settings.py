@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from any_input import SUPPRESSED
+from faults import SUPPRESSED
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from full_disk import FullDisk
+from faults import FullDisk
 
 import foster
 from foster.bundle.manifest import read_manifest

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from faults import FullDisk
 from forked import started
-from full_disk import FullDisk
 from made_once import made_once
 from PIL import Image
 from tiny_runs import Interruption, told_kinds

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from limits import time_limit
+from faults import time_limit
 
 import foster
 from foster.bundle.files import BundleError, sha256
