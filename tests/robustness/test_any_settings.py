@@ -69,19 +69,6 @@ def test_an_override_gives_settings_or_one_line(override: tuple[str, Any]):
 
 
 @MANY
-@given(text=st.text(max_size=60))
-@example(text="seed=" + "9" * 5000)
-@example(text="class_order=" + "[" * 3000)
-@example(text="data=\x00")
-@example(text="backbone=\nseed = 3")
-@example(text=".=3")
-@example(text="foster.=3")
-@example(text="dataset=2026-11-15")
-def test_an_override_of_any_text_gives_settings_or_one_line(text: str):
-    accepted(lambda: load_settings("digits", [text]))
-
-
-@MANY
 @given(override=st.tuples(st.sampled_from(keys_for(LearnerSettings)) | st.text(max_size=20), VALUES))
 @example(override=("training", []))
 @example(override=("image_size", [8, 8, 8]))
