@@ -1,4 +1,4 @@
-"""The link `current` beside the bundles: which one is in use, and which ones were."""
+"""The link `current` beside the bundles, which points at the bundle in use, and the history of promotions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def check_files(bundle: Path) -> None:
 def promote(bundle: Path, check: Callable[[Path], object] = check_files) -> Promotion:
     """Point the link `current` in the bundle's parent folder at it, atomically.
 
-    `check` gets the real folder first and raises BundleError where it must not be used.
+    `check` gets the real folder first and raises BundleError if the bundle must not be used.
     """
     target = real_folder(bundle).resolve()
     _check_name(target)
@@ -71,7 +71,7 @@ def promote(bundle: Path, check: Callable[[Path], object] = check_files) -> Prom
 
 
 def check_promotable(bundle: Path) -> None:
-    """Raise FolderError where a bundle could not be promoted from this place, before it is written."""
+    """Raise FolderError if a bundle at this place could not be promoted; for a check before it is written."""
     _check_name(bundle.absolute())
     link = bundle.parent / LINK
     if _target(link) != bundle.name:
@@ -115,7 +115,7 @@ def _target(link: Path) -> str | None:
 def _move(link: Path, history: Sequence[str]) -> None:
     """Write the history, which ends with the bundle to be used, and then point the link at that.
 
-    If it is cut off between the two, the link has not moved; `_before` sees that, and the same command completes it.
+    After a crash between the two, the link has not moved; the same command then completes the promotion.
     """
     when = datetime.now(UTC).isoformat(timespec="seconds")
     remove_temporaries(link.parent, HISTORY)

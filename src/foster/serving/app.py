@@ -21,8 +21,8 @@ from foster.serving.service import RunningService, Service
 from foster.version import __version__
 
 ABOUT = (
-    "Classifies photos, with calibrated confidence. Every answer that is no success has one line, `error`. "
-    "Where the server was started with a token, send it as `Authorization: Bearer TOKEN`."
+    "Classifies photos, with calibrated confidence. An error is answered with one line, `error`. "
+    "If the server was started with a token, send it as `Authorization: Bearer TOKEN`."
 )
 
 PAGES = {
@@ -46,7 +46,7 @@ class Problem(BaseModel):
 
 def make_app(service: Service) -> ASGIApp:
     """The application; its lifespan starts and stops the service."""
-    problems: dict[int | str, dict[str, Any]] = {"default": {"model": Problem, "description": "Why not"}}
+    problems: dict[int | str, dict[str, Any]] = {"default": {"model": Problem, "description": "An error"}}
     app = FastAPI(
         title="foster",
         version=__version__,
@@ -85,7 +85,7 @@ async def _left(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
-    return refused(500, "the server made a mistake; its log says which")
+    return refused(500, "internal error; see the log of the server")
 
 
 @pages.api_route("/", methods=["GET", "HEAD"])

@@ -1,4 +1,4 @@
-"""Photos with the labels that people gave them, in the folders that `foster learn` takes, and photos that wait for one.
+"""Photos that people labelled, in the folders that `foster learn` reads, and photos that wait for a label.
 
 ```
 FEEDBACK/cat/3f0c9d1e52ab7f64.jpg    class name / start of the hash of the file, with the ending of its format
@@ -50,7 +50,7 @@ def _photo_name(file: BinaryIO, digest: str) -> str:
 
 
 class FeedbackFolder:
-    """Each photo is in one class: another label moves it. The folder's owner may move photos away at any time."""
+    """A folder with a subfolder for each class. A photo is in one class; its owner may move photos away at any time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -130,7 +130,7 @@ class PhotosToLabel:
         self._feedback = feedback
 
     def all(self) -> list[PhotoToLabel]:
-        """Every photo once, also those that have a label by now."""
+        """Every photo once, including those that have a label."""
         by_hash: dict[str, PhotoToLabel] = {}
         for path in find_files(self._folder).images[:MOST_SHOWN]:
             with suppress(OSError):
@@ -155,10 +155,7 @@ class PhotosToLabel:
 
 @lru_cache(MOST_SHOWN)
 def _photo(path: Path, modified: int, num_bytes: int) -> str | None:
-    """The photo's name in the feedback folder, None where it cannot be read; a file is read again where it has changed.
-
-    At most `MAX_FILE_BYTES` are read.
-    """
+    """The photo's name in the feedback folder; None if it cannot be read. A file is read once for each change."""
     try:
         upright_size(path)
         with open_limited(path, MAX_FILE_BYTES) as file:

@@ -1,4 +1,4 @@
-"""All routes with the shapes of their answers, which `/openapi.json` describes."""
+"""All routes and the schemas of their answers, which `/openapi.json` describes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,14 +71,14 @@ class Info(BaseModel):
     backbone: str
     image_size: tuple[int, int] = Field(description="Height and width that the network sees.")
     device: str
-    is_calibrated: bool = Field(description="Whether confidence was compared with how often it is right.")
+    is_calibrated: bool = Field(description="Whether the confidence was calibrated on held-out photos.")
     unknown_below: Unknown = Field(
-        description="Below which confidence a photo is unknown; auto: where it is stranger than what was learned."
+        description="A photo is unknown below this confidence; auto: if it differs too much from the known classes."
     )
     takes_feedback: bool
     num_to_label: int = Field(description="How many photos wait for a label.")
-    num_swaps: int = Field(description="How often another bundle took over since the start.")
-    problem: str | None = Field(description="Why another bundle than the promoted one answers.")
+    num_swaps: int = Field(description="How often the bundle was exchanged since the start.")
+    problem: str | None = Field(description="Why the promoted bundle is not in use.")
     limits: Limits
 
 
@@ -111,7 +111,7 @@ class NewLabel(BaseModel):
 
 
 class Upload(NamedTuple):
-    """A file's bytes, and the last part of the name that its sender gave it."""
+    """The content of a file, and the last part of its name."""
 
     name: str
     content: bytes
@@ -140,7 +140,7 @@ def _last_part(name: str | None) -> str:
 
 @router.post("/predict", openapi_extra=IMAGE_BODY)
 async def predict(request: Request, service: RunningService, top: Top = 5) -> Predicted:
-    """What images show. One that cannot be read has an `error`; where none can, the status is 422."""
+    """Classify images. An image that cannot be read has an `error`; if none can be read, the status is 422."""
     service.refuse_if_full()
     uploads = await read_images(request)
     answered = await service.predict([upload.content for upload in uploads])
@@ -208,9 +208,9 @@ async def info(service: RunningService) -> Info:
 
 @router.get("/health")
 async def health(service: RunningService) -> Health:
-    """Whether the server can answer; needs no token."""
+    """Whether answers can be computed; needs no token."""
     if not service.is_alive:
-        raise HTTPException(503, "no answers can be computed")
+        raise HTTPException(503, "answers cannot be computed")
     return Health(status="ok")
 
 
@@ -283,7 +283,7 @@ async def take_back(photo: str, service: RunningService, feedback: Feedback) -> 
 
 @router.get("/to-label")
 async def list_to_label(service: RunningService, queue: Queue) -> WaitingPhotos:
-    """The photos that wait for a label, those most worth it first where `foster label-next` chose them."""
+    """The photos that wait for a label, in the order of their names, which is that of `foster label-next --copy`."""
     everything, left = await service.in_thread(lambda: (queue.all(), queue.left()))
     waiting = [WaitingPhoto(photo=entry.photo, name=entry.name) for entry in left]
     return WaitingPhotos(photos=waiting, num_labelled=len(everything) - len(left))
@@ -321,7 +321,7 @@ def _without_paths() -> Iterator[None]:
         raise HTTPException(422, f"the image cannot be read: {error}") from None
     except FolderError as error:
         logger.error("%s", error)
-        raise HTTPException(507, "the feedback folder cannot be written; the server's log says why") from None
+        raise HTTPException(507, "the feedback folder cannot be written; see the log of the server") from None
     except DataError as error:
         raise HTTPException(422, str(error)) from None
 

@@ -66,7 +66,7 @@ class Metrics:
 
 
 class Answered(NamedTuple):
-    """The bundle that answered, and for each image its prediction, or why it cannot be read."""
+    """The bundle that answered, and for each image its prediction or the reason why it cannot be read."""
 
     served: Served
     answers: list[Prediction | ImageError]
@@ -111,7 +111,7 @@ class Service:
             raise HTTPException(429, "too many images are waiting; try again", {"retry-after": "1"})
 
     async def predict(self, contents: Sequence[bytes]) -> Answered:
-        """Decode all images in worker threads and answer them on the device, beside those of other requests."""
+        """Decode all images in worker threads and classify them on the device, batched with other requests."""
         started = time.perf_counter()
         served = self.current.now  # one bundle for the whole request, also if the link moves
 
@@ -165,7 +165,7 @@ class Service:
             raise
         except Exception:
             logger.exception("an answer could not be computed")
-            raise HTTPException(503, "the answer could not be computed; the server's log says why") from None
+            raise HTTPException(503, "the answer could not be computed; see the log of the server") from None
         finally:
             self.num_in_work -= num_images
 
