@@ -5,7 +5,7 @@ from foster.errors import DataError
 from foster.events import EpochEnded
 from foster.reports.archive import open_archives
 from foster.reports.curves import MOST_DRAWN, new_old_figure
-from foster.reports.losses import loss_figure
+from foster.reports.features import loss_figure
 from foster.reports.results import read_result
 
 

@@ -482,7 +482,7 @@ def table(
         records = tables.run_records(results)
         if not by_task:
             records = tables.summary_records(results, across_orders=across_orders)
-        output.echo(tables.csv_text(records) if is_csv else tables.json_text(records), nl=False)
+        output.echo(tables.csv_text(records) if is_csv else json.dumps(records, indent=2) + "\n", nl=False)
     else:
         grids = tables.accuracy_grids(results)
         if not by_task:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -106,11 +105,6 @@ def latex(grids: Iterable[Grid]) -> str:
 def accuracy_table(results: Sequence[RunResult], *, has_variants: bool = True) -> Rendered:
     """For a terminal: a row a run, its accuracy after each task."""
     return shown(accuracy_grids(results, has_variants=has_variants))
-
-
-def summary_table(results: Sequence[RunResult], *, across_orders: bool = False) -> Rendered:
-    """For a terminal: a row a recipe, means and standard deviations over the seeds."""
-    return shown(summary_grids(results, across_orders=across_orders))
 
 
 def accuracy_grids(results: Sequence[RunResult], *, has_variants: bool = True) -> list[Grid]:
@@ -264,10 +258,6 @@ def csv_text(records: Sequence[dict[str, Any]]) -> str:
 
 def _cell(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value
-
-
-def json_text(records: Sequence[dict[str, Any]]) -> str:
-    return json.dumps(records, indent=2) + "\n"
 
 
 def _template(name: str) -> Any:

@@ -22,7 +22,7 @@ from foster.experiment.parts import check_data, check_named
 from foster.experiment.plan import check_first_task
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
-from foster.reports.tables import summary_table
+from foster.reports.tables import shown, summary_grids
 from foster.settings.experiment import Settings
 from foster.sweep.grid import PlannedRun, distinct_name
 from foster.sweep.job import (
@@ -150,7 +150,7 @@ def sweep(
     with locked(out), heard_signals() as heard:
         statuses = _Executor(runs, out, slots, heard, elsewhere or spawn_here, after_run).execute()
     finished = [run.folder / RESULTS for run in statuses if run.state is State.FINISHED]
-    tables = [summary_table(find_results(finished))] if finished and has_table else []
+    tables = [shown(summary_grids(find_results(finished)))] if finished and has_table else []
     show(*tables, f"{counts(statuses)}; results: {out}")
     if heard and any(run.state in (State.STOPPED, State.KILLED, State.WAITING) for run in statuses):
         raise _stopped(heard[0], statuses)
