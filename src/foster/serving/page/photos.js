@@ -136,7 +136,7 @@ function showAnswer(photo) {
   verdict.textContent = answer.is_unknown ? "I do not know this" : answer.label;
   why.hidden = !answer.is_unknown;
   const lack = state.info.unknown_below === "auto" ? "it differs too much from what was learned" : "that is not sure enough";
-  const help = state.info.takes_feedback ? " Click its class, or name it." : "";
+  const help = state.info.takes_feedback ? " Choose its class, or name it." : "";
   why.textContent = `Nearest is ${answer.top[0].label}, but ${lack}.${help}`;
   showBars(photo);
   find(".actions", card).hidden = false;
