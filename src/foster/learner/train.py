@@ -255,8 +255,7 @@ class TrainingPlan(Plan):
             for chunk in images.split(READ_AT_ONCE):
                 pixels = on_device(chunk, torch.device("cpu"))
                 if pixels.shape[2:] != resizing.size:
-                    enlarged = functional.interpolate(pixels.float(), resizing.size, mode="bilinear", antialias=True)
-                    pixels = enlarged.round().byte()
+                    pixels = functional.interpolate(pixels, resizing.size, mode="bilinear", antialias=True)
                 parts.append(stored_features(classifier.features(pixels)))
             return torch.cat(parts)
 
