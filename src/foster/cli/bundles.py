@@ -247,5 +247,4 @@ def export(
         f"checked on {report.num_checked} {report.checked_on}, "
         f"probabilities differ from PyTorch by {report.largest_difference:.1g} at most"
     )
-    snippet = f"\nwithout foster, in Python:\n\n{report.snippet.rstrip()}"
-    output.show(what, f"{report.facts_file}: labels and preprocessing", snippet)
+    output.show(what, f"{report.facts_file}: labels and preprocessing; docs/photos.md shows a program that uses both")

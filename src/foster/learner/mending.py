@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from foster.bundle.history import FORGOTTEN
 from foster.data.images import ImageSet, concatenate, ids_of, joined
@@ -35,9 +34,6 @@ from foster.seeding import Address, initialisation
 from foster.settings.learner import LearnerSettings
 from foster.system.files import user_path
 from foster.training.engine import find_device
-
-RIDGE = 1e-2
-"""The penalty on the distance of a merged row from the sum of its members' rows."""
 
 
 @dataclass(frozen=True)
@@ -420,44 +416,18 @@ def merged_row(
 ) -> tuple[Tensor, Tensor]:
     """Weight `[d]` and bias `[]` of the class that `members` become, for a head of weight `[C, d]` and bias `[C]`.
 
-    Its probability is to be the sum of theirs, which has the logit log(exp z_a + exp z_b): no linear row gives that
-    exactly. The row that comes nearest to it on the kept photos is found among the combinations of all present rows: a
-    logistic regression on as many numbers as there are classes, so that few photos suffice. It is fitted on features
-    `[N, d]` with labels `[N]`, among which every class counts the same. Where there are no other classes, any row will
-    do, and the mean is taken.
+    Its probability should be the sum of theirs. The logit of that sum, T log sum exp(z / T), is not linear: it is
+    fitted by least squares on features `[N, d]` with labels `[N]`, among which every class counts the same. The row is
+    a combination of the present rows, so that few photos suffice.
     """
-    from scipy.optimize import minimize
-
-    rows, offsets, chosen = weight.detach().double(), bias.detach().double(), list(members)
-    others = [k for k in range(len(rows)) if k not in chosen]
-    if not others:
-        return weight.detach().mean(0), bias.detach().mean()
-    logits = (features.to(rows) @ rows.T + offsets) / temperature
-    rest = logits[:, others].logsumexp(1)
-    wanted = torch.sigmoid(logits[:, chosen].logsumexp(1) - rest)
-    labels = labels.to(rows.device)
-    share = 1 / torch.bincount(labels, minlength=len(rows))[labels].double()
-    share = share / share.sum()
-    mean = logits.mean(1, keepdim=True)  # a softmax does not see what all logits have in common
-    plain = torch.zeros(len(rows), dtype=rows.dtype, device=rows.device)
-    plain[chosen] = 1.0
-    known = torch.cat((logits - mean, torch.ones_like(mean)), dim=1)
-    begin = mean[:, 0] + (logits - mean) @ plain - rest
-    ridge = torch.full((len(rows) + 1,), RIDGE, dtype=rows.dtype, device=rows.device)
-    ridge[-1] = 0.0  # the bias is free
-
-    def loss(values: Any) -> tuple[float, Any]:
-        change = torch.from_numpy(values).to(rows)
-        found = begin + known @ change
-        misfit = functional.binary_cross_entropy_with_logits(found, wanted, share, reduction="sum")
-        slope = known.T @ (share * (torch.sigmoid(found) - wanted)) + ridge * change
-        return float(misfit + (ridge * change.square()).sum() / 2), slope.cpu().numpy()
-
-    solution = minimize(loss, torch.zeros(len(ridge), dtype=torch.float64).numpy(), jac=True, method="L-BFGS-B")
-    change = torch.from_numpy(solution.x).to(rows)
-    factors, shift = plain + change[:-1], change[-1]
-    mixture = factors + (1 - factors.sum()) / len(rows)
-    return (mixture @ rows).to(weight), (mixture @ offsets + temperature * shift).to(bias)
+    rows, offsets = weight.detach().cpu().double(), bias.detach().cpu().double()
+    logits = features.cpu().double() @ rows.T + offsets
+    wanted = temperature * (logits[:, list(members)] / temperature).logsumexp(1, keepdim=True)
+    known = torch.cat((logits, torch.ones_like(wanted)), dim=1)
+    share = torch.bincount(labels, minlength=len(rows))[labels].double().rsqrt()[:, None]
+    *mixture, shift = torch.linalg.lstsq(share * known, share * wanted, driver="gelsy").solution[:, 0]
+    factors = torch.stack(mixture)
+    return (factors @ rows).to(weight), (factors @ offsets + shift).to(bias)
 
 
 def _probabilities(classifier: Classifier, features: Tensor) -> Tensor:
