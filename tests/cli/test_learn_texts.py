@@ -110,7 +110,6 @@ def test_classes_that_failed_were_lost_in_compression_or_could_not_be_measured_a
     )
     lines = learn_text(report, "fast").splitlines()
     assert "before compression 60.0 %, after compression 33.3 %" in "".join(lines)
-    assert sum("hardly a photo is right of dog;" in line for line in lines) == 1, "0 of 5 is no proof"
     assert any("4 of 25 right" in line and "6.4 to 34.7 %" in line for line in lines)
     assert any("not in the table: rare" in line for line in lines)
     better = replace(report, variants={"compressed": 33.3, "closed form": 40.0}, result="compressed")

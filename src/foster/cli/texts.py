@@ -250,8 +250,6 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = NUM
         lines.append(f"mean over all classes, on the same photos: {shown}")
     if report.better_in_closed_form:
         lines.append(report.better_in_closed_form)
-    if report.failed_classes:
-        lines.append(f"warning: hardly a photo is right of {listed(report.failed_classes)}; more photos may help")
     if report.held_out is not None and report.unmeasured_classes:
         lines.append(f"too few photos to measure, so not in the table: {listed(report.unmeasured_classes)}")
     return "\n".join(["\n".join(lines) + "\n", *(check_text(check, num_shown) for check in report.checks)])

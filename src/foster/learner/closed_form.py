@@ -29,7 +29,7 @@ from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
 from foster.learner.features import NOT_MEASURED, FeatureStore, linear_discriminants, solve, stored_features
 from foster.learner.knowledge import Knowledge
-from foster.learner.plan import BYTES_OF_PROCESS, Entry, Plan, fair_quota, kept_elsewhere, shared_photos
+from foster.learner.plan import BYTES_OF_PROCESS, Entry, Plan, kept_elsewhere, shared_photos
 from foster.learner.reports import LearnReport, UpdateCheck, compare
 from foster.learner.work_folder import WorkFolder
 from foster.networks.adapted import BackboneChoice, check_backbone
@@ -142,16 +142,11 @@ def frozen_network(choice: BackboneChoice, resizing: Resizing) -> tuple[Network,
 
 
 def _quota(plan: Plan) -> int:
-    """How many photos are kept of each class; what a small class cannot fill of it, others do."""
-    settings, known = plan.settings, plan.known
+    """How many photos are kept of each class."""
+    settings = plan.settings
     if settings.memory_per_class is not None:
         return settings.memory_per_class
-    counts = Counter(plan.photos.labels)
-    kept = plan.before.exemplars if plan.before else ExemplarMemory()
-    for class_id in range(kept.num_classes):
-        counts[known[class_id]] += len(kept.stack_of(class_id))
-    sizes = [counts[name] for name in dict.fromkeys((*known, *counts))]
-    return fair_quota(settings.memory_budget, sizes, [0] * len(sizes), 0.0)
+    return settings.memory_budget // len({*plan.known, *plan.photos.class_names})
 
 
 def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:

@@ -5,7 +5,6 @@ Also here: which photos are known already or are in several classes, and how man
 
 import time
 import warnings
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -213,16 +212,3 @@ def held_out_quota(quota: int | None, share: float) -> int | None:
     if quota is None:
         return None
     return min(max(1, round(quota * share)), quota - 1)
-
-
-def fair_quota(total: int, trained: Sequence[int], held_out: Sequence[int], share: float) -> int:
-    """How many images each class may keep of `total`, given how many of each class there are to train on and held out.
-    What small classes leave goes to the others."""
-
-    def num_kept(quota: int) -> int:
-        spared = held_out_quota(quota, share) or 0
-        return sum(min(count, quota - spared) for count in trained) + sum(min(count, spared) for count in held_out)
-
-    # The more a class may keep, the more is kept in all.
-    candidates = range(total // len(trained), total + 1)
-    return candidates[max(0, bisect_right(candidates, total, key=num_kept) - 1)]

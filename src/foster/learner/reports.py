@@ -25,8 +25,6 @@ CLOSED_FORM_VARIANT = "closed form"
 """The closed form among the variants of a trained network."""
 
 NORMAL_95 = 1.96
-SURE_FAILURE = 0.25
-"""A class has failed where even the upper end of its accuracy's interval is below this share."""
 
 
 def wilson_interval(num_right: int, num_images: int) -> tuple[float, float]:
@@ -329,15 +327,6 @@ class LearnReport:
     def interval(self) -> tuple[float, float]:
         """The 95 % interval (Wilson) of the share of photos that are right, in percent."""
         return wilson_interval(self.num_right, self.num_measured)
-
-    @property
-    def failed_classes(self) -> tuple[str, ...]:
-        """Classes that are hardly ever right, as far as so few photos tell."""
-        entries = self.held_out.classes if self.held_out else ()
-        limit = 100 * SURE_FAILURE
-        return tuple(
-            entry.name for entry in entries if wilson_interval(entry.num_right_after, entry.num_images)[1] < limit
-        )
 
     @property
     def better_in_closed_form(self) -> str | None:

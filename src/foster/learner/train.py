@@ -52,7 +52,6 @@ from foster.learner.plan import (
     Entry,
     Plan,
     entries_of,
-    fair_quota,
     held_out_quota,
     kept_elsewhere,
     shared_photos,
@@ -205,16 +204,10 @@ class TrainingPlan(Plan):
     def augmentation(self) -> Augmentation:
         return _augmentation(self)
 
-    @cached_property
+    @property
     def quota(self) -> int | None:
-        """How many images each class may keep; what small classes leave goes to the others."""
-        num_classes = len(self.class_names)
-        quota = self.settings.quota(num_classes)
-        if quota is None or self.settings.memory_per_class is not None:
-            return quota
-        sets = (concatenate(self.train, self.exemplars_before), self.held_out)
-        trained, held_out = (images.class_counts(num_classes).tolist() for images in sets)
-        return fair_quota(self.settings.memory_budget, trained, held_out, self._kept_share)
+        """How many images each class may keep; None for no limit."""
+        return self.settings.quota(len(self.class_names))
 
     @property
     def _kept_share(self) -> float:
@@ -252,7 +245,7 @@ class TrainingPlan(Plan):
 
         def features_of(images: Stack) -> Tensor:
             parts = [torch.empty(0, network.feature_size).half()]
-            for chunk in images.split(READ_AT_ONCE):
+            for chunk in images.split(READ_AT_ONCE) if len(images) else ():
                 pixels = on_device(chunk, torch.device("cpu"))
                 if pixels.shape[2:] != resizing.size:
                     pixels = functional.interpolate(pixels, resizing.size, mode="bilinear", antialias=True)
