@@ -44,7 +44,7 @@ from foster.bundle.manifest import read_manifest
         (("learn", "photos", "--from", "v1", "--bundle", "v1/v2"), "'v1/v2' lies inside the bundle"),
         (("learn", "photos", "--bundle", "photos/new"), "'photos/new' lies inside 'photos' and would be taken for"),
         (("learn", "photos", "--bundle", "taken/new", "--promote"), "'taken/current' is not a link"),
-        (("learn", "photos", "--bundle", "current", "--promote"), "that is the name of the link"),
+        (("learn", "photos", "--bundle", "current", "--promote"), "a bundle named 'current'"),
         (("learn", "photos", "--bundle", "new", "device=cuda:99"), "device 'cuda:99' was asked for"),
     ],
 )
@@ -158,7 +158,7 @@ def test_a_mended_bundle_is_exported_and_reported(command: Command, bundle: Path
         (("forget", "v1", "zero", "--bundle", "v1"), "already exists"),
         (("forget", "v1", "zero", "--bundle", "v1/inside"), "lies inside the bundle"),
         (("forget", "nowhere", "zero", "--bundle", "v2"), "there is no bundle 'nowhere'"),
-        (("forget", "v1", "zero", "--bundle", "current", "--promote"), "the name of the link"),
+        (("forget", "v1", "zero", "--bundle", "current", "--promote"), "a bundle named 'current'"),
     ],
 )
 def test_what_cannot_be_gets_one_line_and_nothing_is_written(

@@ -333,7 +333,7 @@ def test_a_learn_that_is_killed_when_its_bundle_is_in_place_is_known_to_be_done(
     done = command([*arguments(shelf, tmp_path / "v2"), "--promote"])
     assert done.code == 0, done.err
     assert "nothing is left to learn" in done.err
-    assert {path.name for path in tmp_path.iterdir()} == {"v2", "current", "current.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"v2", "current"}
     assert (tmp_path / "current").resolve() == tmp_path / "v2"
     again = command(arguments(shelf, tmp_path / "v2"))
     assert again.code == 2

@@ -38,7 +38,7 @@ IN_A_FOLDER: dict[str, Callable[[Path], object]] = {
     "photos.csv": lambda path: find_photos(path),
     "photo.jpg": lambda path: decode(path),
 }
-IN_A_BUNDLE = ("bundle.json", "network.safetensors", "labels.txt", "../current.json")
+IN_A_BUNDLE = ("bundle.json", "network.safetensors", "labels.txt")
 
 
 @pytest.fixture(autouse=True)
@@ -84,9 +84,8 @@ def test_a_bundle_with_such_a_file_is_neither_loaded_nor_promoted(
     name: str, make: Callable[[Path], None], bundle: Path
 ) -> None:
     make(bundle / name)
-    if not name.startswith(".."):
-        assert_refused(lambda: foster.load(bundle, device="cpu"), name)
-    assert_refused(lambda: promote(bundle), Path(name).name)
+    assert_refused(lambda: foster.load(bundle, device="cpu"), name)
+    assert_refused(lambda: promote(bundle), name)
 
 
 def change_manifest(bundle: Path, **changes: object) -> None:
