@@ -105,7 +105,7 @@ def test_a_class_is_renamed_merged_and_forgotten_in_new_bundles(command: Command
     forgot = command("forget", "current", "two", "--bundle", "v3", "--promote", "--device", "cpu")
     assert forgot.code == 0, forgot.err
     assert "forgot two: all that was kept of it is gone, 18 kept photos and 2 held-out photos among it" in forgot.out
-    assert "the backbone was trained on it" in forgot.out
+    assert "the backbone was trained on these photos" in forgot.out
     assert "v2 and bundles before it still know two" in forgot.out, "the link has moved meanwhile"
     merged = command("merge", "current", "one", "Nüll 零", "--into", "one", "--bundle", "v4", "--device", "cpu")
     assert merged.code == 0, merged.err
