@@ -58,9 +58,9 @@ def info(
 
 def _draw_sheet(bundle: Path, sheet: Path) -> None:
     from foster.bundle.folder import read_bundle
-    from foster.reports.contact_sheet import check_writable, draw_sheet
+    from foster.reports.contact_sheet import check_place, draw_sheet
 
-    check_writable(sheet)
+    check_place(sheet)
     whole = read_bundle(bundle)
     draw_sheet(whole, sheet)
     output.show(f"{sheet}: {counted(len(whole.manifest.exemplars), 'image')} with their ids")
