@@ -22,10 +22,6 @@ UVICORN: dict[str, Any] = {
 }
 
 
-class ServeError(FosterError):
-    """The server cannot start."""
-
-
 def serve(options: Options) -> None:
     """Load the bundle, listen, and answer until a signal comes; requests that are being answered are finished."""
     try:
@@ -73,7 +69,7 @@ def _listening(options: Options) -> socket.socket:
         return socket.create_server((options.host, options.port), family=family)
     except OSError as error:
         asked = f"{options.host}:{options.port}"
-        raise ServeError(f"cannot listen on {asked}: {words_of(error)}; choose another --port or --host") from None
+        raise FosterError(f"cannot listen on {asked}: {words_of(error)}; choose another --port or --host") from None
 
 
 def _leave_a_core() -> None:
