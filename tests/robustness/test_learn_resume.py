@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -32,7 +31,6 @@ from foster.errors import FolderError
 from foster.events import Event
 from foster.learner.learner import Learner
 from foster.learner.reports import UpdateError
-from foster.system.locking import locked
 from foster.system.signals import Stopped, StopRequest
 
 TINY = {"backbone": "resnet8", "batch_size": 16, "memory_total": 20, "device": "cpu", "engine": {"threads": 1}}
@@ -275,16 +273,6 @@ def test_restart_discards_what_was_saved(
     assert "resumed" not in done.err
     assert not stopped.exists()
     assert foster.load(tmp_path / "v2", device="cpu").settings.batch_size == 8
-
-
-def test_a_second_process_is_refused_with_the_first_ones_id_and_host(
-    shelf: Shelf, stopped: Path, tmp_path: Path, command: Callable[[Sequence[str]], Said]
-) -> None:
-    with locked(stopped):
-        said = command(arguments(shelf, tmp_path / "v2", "--restart"))
-    assert said.code == 2
-    assert f"process {os.getpid()} on {socket.gethostname()}" in said.err
-    assert list((stopped / "checkpoints").iterdir()), "nothing is lost"
 
 
 @pytest.fixture(scope="module")
