@@ -56,11 +56,11 @@ def pytest_runtest_setup() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _without_a_closed_form_beside_training_from_scratch() -> Iterator[None]:
-    """As without the package of pretrained weights: their features would take longer than the training of a test."""
+    """The features of the pretrained network would take longer than the training of a test."""
     from foster.learner import train
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "is_installed", lambda backbone: False)
+        patch.setattr(train, "PRETRAINED", "resnet8")
         yield
 
 

@@ -185,8 +185,8 @@ def test_a_picture_that_two_classes_keep_is_told_counted_and_taken_from_one(comm
     shutil.copy(photos / "zero" / "39.png", more / "three")
     done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
     assert done.code == 0, done.err
-    assert "already kept as 'zero': 20 photos of 'nought'" in done.out
-    assert "1 photo, such as renamed/nought/39.png ('nought' and 'three')" in done.out
+    told = next(line for line in done.out.splitlines() if "more than one class" in line)
+    assert all(fact in told for fact in ("20 photos", "renamed/nought/", "'zero' and 'nought'"))
     twice = Counter(entry.id for entry in read_manifest(Path("v2")).exemplars if entry.class_id in (2, 3))
     both = next(image_id for image_id, count in twice.items() if count == 2)
     refused = command("forget", "v2", "--image", both, "--bundle", "v3")

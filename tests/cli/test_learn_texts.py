@@ -94,7 +94,6 @@ def test_classes_that_failed_were_lost_in_compression_or_could_not_be_measured_a
         num_trained=30,
         num_held_out=15,
         num_repeated=0,
-        kept_elsewhere=(),
         shared=None,
         empty_classes=(),
         passed_over={},

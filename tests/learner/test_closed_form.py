@@ -23,8 +23,9 @@ from foster.learner import closed_form, train
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.mending import _with_names
+from foster.learner.reports import SharedPhotos
 from foster.networks import build_backbone
-from foster.networks.pretrained import is_installed
+from foster.settings.learner_defaults import PRETRAINED
 from foster.system.signals import Stopped, StopRequest
 
 FOUR = ("zero", "one", "two", "three")
@@ -296,13 +297,8 @@ def test_photos_that_two_classes_have_and_classes_without_photos_are_told(weight
     learner = frozen_learner(weights)
     images, _ = digits("zero", last=10)
     report = learner.learn(together((images, ["a"] * 10), (images[:3], ["b"] * 3), digits("one", last=10)))
-    assert report.shared is not None
-    assert report.shared.num_photos == 3
-    report = learner.learn(images[:4], ["c"] * 4)
-    assert {(entry.name, entry.kept_as, entry.num_photos) for entry in report.kept_elsewhere} == {
-        ("c", "a", 4),
-        ("c", "b", 3),
-    }
+    assert report.shared == SharedPhotos(3, "image 0", ("a", "b"))
+    assert learner.learn(images[:4], ["c"] * 4).shared == SharedPhotos(4, "image 0", ("a", "b", "c"))
 
 
 def test_foster_goes_on_from_the_photos_that_are_kept(weights: Path, tmp_path: Path) -> None:
@@ -335,7 +331,7 @@ def refusal_of_foster(learner: Learner) -> str:
 def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "is_installed", is_installed)
+    monkeypatch.setattr(train, "PRETRAINED", PRETRAINED)
     images, names = digits("one", "seven", "eight", last=8)
     learner = small_learner(validation_share=0.3)
     report = learner.learn(images, names)

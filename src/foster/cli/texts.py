@@ -351,17 +351,12 @@ def _accuracies(report: "LearnReport") -> dict[str, float]:
 
 def doubles_lines(report: "LearnReport") -> list[str]:
     """Equal photos in several classes."""
-    lines = []
-    for entry in report.kept_elsewhere:
-        name, known = printable(entry.name), printable(entry.kept_as)
-        photos = f"{counted(entry.num_photos, 'photo')} of '{name}'"
-        lines.append(f"already kept as '{known}': {photos}; was the folder renamed, or is a photo in the wrong one?")
-    lines = _some(lines)
-    if report.shared:
-        names = " and ".join(f"'{printable(name)}'" for name in report.shared.class_names)
-        photos = counted(report.shared.num_photos, "photo")
-        lines.append(f"in more than one class: {photos}, such as {printable(report.shared.example)} ({names})")
-    return lines
+    if not report.shared:
+        return []
+    names = " and ".join(f"'{printable(name)}'" for name in report.shared.class_names)
+    photos = counted(report.shared.num_photos, "photo")
+    example = f"{printable(report.shared.example)} ({names})"
+    return [f"in more than one class: {photos}, such as {example}; was a folder renamed?"]
 
 
 def prediction_line(prediction: "Prediction", width: int) -> str:

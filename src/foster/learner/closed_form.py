@@ -29,7 +29,7 @@ from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
 from foster.learner.features import NOT_MEASURED, FeatureStore, linear_discriminants, solve, stored_features
 from foster.learner.knowledge import Knowledge
-from foster.learner.plan import BYTES_OF_PROCESS, Entry, Plan, kept_elsewhere, shared_photos
+from foster.learner.plan import BYTES_OF_PROCESS, Entry, Plan, shared_photos
 from foster.learner.reports import LearnReport, UpdateCheck, compare
 from foster.learner.work_folder import WorkFolder
 from foster.networks.adapted import BackboneChoice, check_backbone
@@ -225,12 +225,10 @@ def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhoto
     new_ids = {old: new for new, old in enumerate(staying)}
     class_names = tuple(list(names)[k] for k in staying)
     entries = [Entry(new_ids[label], photo_id) for label, photo_id in entries]
-    is_new = [entry for entry in entries if (entry.label, entry.image_hash) not in stored]
     report = LearnReport(
         more_of=dict(Counter(class_names[new_ids[label]] for label in labels if new_ids[label] < len(known))),
         num_repeated=len(entries) - len(ids),
-        kept_elsewhere=kept_elsewhere(is_new, [Entry(*one) for one in stored], class_names),
-        shared=shared_photos(entries, class_names, entry_names),
+        shared=shared_photos(entries, [Entry(*one) for one in stored], class_names, entry_names),
         empty_classes=(*source.empty_classes, *(name for name in source.class_names if name not in class_names)),
         passed_over=source.passed_over,
         unreadable=tuple(unreadable),

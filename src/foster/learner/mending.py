@@ -295,12 +295,6 @@ def _with_names(entry: Mapping[str, Any], names: Mapping[str, str | None]) -> di
         result["checks"] = {
             kind: {**check, "classes": of_keys(check.get("classes", {}))} for kind, check in entry["checks"].items()
         }
-    if "kept_elsewhere" in entry:
-        pairs = [
-            {**one, **{key: names.get(one[key], one[key]) for key in ("name", "kept_as")}}
-            for one in entry["kept_elsewhere"]
-        ]
-        result["kept_elsewhere"] = [one for one in pairs if None not in one.values()]
     if "renamed" in entry:
         changed = of_keys(entry["renamed"])
         result["renamed"] = {old: new for old, name in changed.items() if (new := names.get(name, name)) is not None}

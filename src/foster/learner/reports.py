@@ -250,17 +250,8 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class KeptElsewhere:
-    """How many photos of one class are already kept as another."""
-
-    name: str
-    kept_as: str
-    num_photos: int
-
-
-@dataclass(frozen=True)
 class SharedPhotos:
-    """How many different photos of one source lie in more than one class, and which one does, for example."""
+    """How many photos of a source are in more than one class, there or in the bundle, and one of them."""
 
     num_photos: int
     example: str
@@ -276,10 +267,8 @@ class LearnReport:
     """Known classes that came again, with the number of images that were not known yet."""
     num_repeated: int
     """Images that were known already, pixel for pixel."""
-    kept_elsewhere: tuple[KeptElsewhere, ...]
-    """Classes of which photos are already kept as another class, pixel for pixel."""
     shared: SharedPhotos | None
-    """Photos in more than one class of the source."""
+    """Photos of the source that are in more than one class, pixel for pixel."""
     empty_classes: tuple[str, ...]
     """Classes without a single readable image, which were left out."""
     passed_over: Mapping[str, int]
@@ -365,7 +354,6 @@ class LearnReport:
             "more_of": dict(self.more_of),
             "trained_images": self.num_trained,
             "held_out_images": self.num_held_out,
-            "kept_elsewhere": [vars(entry) for entry in self.kept_elsewhere],
             "shared_photos": self.shared.num_photos if self.shared else 0,
             "unreadable_images": len(self.unreadable),
             "passed_over": dict(self.passed_over),

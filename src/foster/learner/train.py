@@ -53,7 +53,6 @@ from foster.learner.plan import (
     Plan,
     entries_of,
     held_out_quota,
-    kept_elsewhere,
     shared_photos,
 )
 from foster.learner.reports import CLOSED_FORM_VARIANT, LearnReport, UpdateCheck, compare
@@ -62,7 +61,6 @@ from foster.methods.base import Context, Method
 from foster.methods.refresh import phases_of, trains_phases
 from foster.networks.adapted import check_backbone, choose_backbone
 from foster.networks.network import Backbone
-from foster.networks.pretrained import is_installed
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.learner_defaults import PRETRAINED, augmentation_for, batch_size_for, frozen_side_for
 from foster.settings.method import MethodSettings
@@ -232,14 +230,14 @@ class TrainingPlan(Plan):
         """Computes the features that a learn in closed form would store, of images of this learn: by the backbone, if
         it is pretrained, else by the default one. None where there are no pretrained weights."""
         choice, resizing = self.backbone, self.resizing
-        if not choice.is_pretrained and is_installed(PRETRAINED):
+        if not choice.is_pretrained:
             # The same size on every device: features of several learns are added up.
             side = frozen_side_for(on_gpu=False)
             resizing = Resizing(side, side)
             choice = choose_backbone(PRETRAINED, resizing.size)
         try:
             network, preprocessing = frozen_network(choice, resizing)
-        except SettingsError:  # a bundle knows only the name of the file with the pretrained weights
+        except SettingsError:  # a bundle knows only the name of a file with other weights
             return None
         classifier = Classifier(network, preprocessing).to(find_device(self.settings.device))
 
@@ -299,8 +297,7 @@ def plan_training(plan: Plan) -> TrainingPlan:
     report = LearnReport(
         more_of=dict(Counter(names[label] for label in fresh.labels.tolist() if label < len(known))),
         num_repeated=len(images) - len(fresh),
-        kept_elsewhere=kept_elsewhere(fresh_entries, stored, names),
-        shared=shared_photos(entries, names, [item_name(photos.items[k], k) for k in read.positions]),
+        shared=shared_photos(entries, stored, names, [item_name(photos.items[k], k) for k in read.positions]),
         empty_classes=(*photos.empty_classes, *(name for name in photos.class_names if name not in readable)),
         passed_over=photos.passed_over,
         unreadable=read.unreadable,

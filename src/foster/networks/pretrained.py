@@ -61,12 +61,6 @@ PACKAGES: dict[str, Package] = {
 """The backbones that start pretrained by themselves. The first is a dependency, the others are installed by hand."""
 
 
-def is_installed(backbone: str) -> bool:
-    """Whether pretrained weights of this backbone are installed."""
-    package = PACKAGES.get(backbone)
-    return package is not None and package.folder is not None
-
-
 @cache
 def packaged_weights(backbone: str) -> dict[str, Tensor]:
     """The pretrained weights under our names. The file is a pickle: its hash must be the published one, and only
