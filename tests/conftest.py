@@ -54,6 +54,16 @@ def pytest_runtest_setup() -> None:
     seed(0)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _without_a_closed_form_beside_training_from_scratch() -> Iterator[None]:
+    """The features of the pretrained network would take longer than the training of a test."""
+    from foster.learner import train
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "PRETRAINED", "resnet8")
+        yield
+
+
 @pytest.fixture(autouse=True)
 def same_signals() -> Iterator[None]:
     """A command that was stopped leaves default handlers, for its process ends; here the process goes on."""

@@ -1,9 +1,9 @@
 """DER++ (Buzzega et al., NeurIPS 2020): dark experience replay.
 
-Each step draws exemplars beside its new images. For them, the network must still give the logits that it gave when they
-were stored (weight alpha), and their labels (weight beta). The logits are kept beside the exemplars in the memory. The
-paper draws a batch of exemplars for each of the two terms, and stores images while it trains; here one batch serves
-both, and exemplars are chosen after each task.
+Each step draws a batch of exemplars beside its new images. Their loss has two terms: the squared distance to the logits
+that were stored with them (weight alpha), and the cross-entropy with their labels (weight beta). The logits are kept
+beside the exemplars in the memory. The paper draws one batch of exemplars for each term and stores images during
+training; here one batch serves both terms, and exemplars are selected after each task.
 """
 
 import torch
@@ -14,7 +14,7 @@ from foster.losses import cross_entropy
 
 
 class DarkSettings(MethodSettings):
-    summary = "replay exemplars with the logits that the network once gave them"
+    summary = "replay exemplars together with the logits that were stored with them"
     paper = "Buzzega et al.: Dark Experience for General Continual Learning. NeurIPS 2020"
     later: FitSettings = FitSettings(epochs=70)
     alpha: float = 0.1
@@ -29,6 +29,10 @@ class DarkExperience(Method[DarkSettings]):
         self.keep_logits(task)
 
     def learn(self, task):
+        exemplars = task.exemplars
+        if "logits" not in exemplars.beside:  # they come from a bundle, which keeps images alone
+            self.memory.keep(logits=self.context.infer(self.network, exemplars.stack).logits)
+            exemplars = self.memory.exemplars(task.class_names)
         network = self.grow(task)
         alpha, beta = self.settings.alpha, self.settings.beta
 
@@ -45,10 +49,10 @@ class DarkExperience(Method[DarkSettings]):
                 "L_replay": beta * cross_entropy(old, replay.labels),
             }
 
-        return Phase("learn", network, objective, self.settings.later, task.new_images, replay=task.exemplars)
+        return Phase("learn", network, objective, self.settings.later, task.new_images, replay=exemplars)
 
     def keep_logits(self, task):
-        """New exemplars get the logits of now. Those of old ones stay, without any for the new classes."""
+        """Store the current logits of new exemplars. Old ones keep theirs, with NaN for the new classes."""
         exemplars = self.memory.exemplars(task.class_names)
         logits = self.context.infer(self.network, exemplars.stack).logits.cpu()
         if not task.is_first:

@@ -1,8 +1,7 @@
-"""EWC (Kirkpatrick et al., PNAS 2017): weights that mattered for earlier tasks are held near to what they were.
+"""EWC (Kirkpatrick et al., PNAS 2017): elastic weight consolidation, without exemplars.
 
-L = L_CE + strength / 2 sum_i F_i (w_i - w*_i)^2. No image is kept. What it must know later are two buffers of the
-backbone: w*, its weights after the last task, and F, the diagonal of the Fisher information, summed over tasks (the
-online form: the paper has a term for each task).
+L = L_CE + strength / 2 sum_i F_i (w_i - w*_i)^2. Two buffers of the backbone keep w*, its weights after the last task,
+and F, the diagonal of the Fisher information, summed over tasks (the online form; the paper has a term for each task).
 """
 
 import torch
@@ -13,12 +12,12 @@ from foster.networks.freezing import evaluating
 
 
 class EwcSettings(MethodSettings):
-    summary = "hold weights near to where they were, by how much they mattered for earlier tasks"
+    summary = "penalise changes of weights by their importance for earlier tasks"
     paper = "Kirkpatrick et al.: Overcoming catastrophic forgetting in neural networks. PNAS 2017"
     uses_memory = False
     later: FitSettings = FitSettings(epochs=80)
     strength: float = 1000.0
-    most_importance: float = 1e-4  # as the field clips it: with more, steps of this length diverge
+    most_importance: float = 1e-4  # larger values make training diverge at this learning rate
 
 
 @register_method("ewc")
@@ -47,8 +46,8 @@ class Ewc(Method[EwcSettings]):
         return Phase("learn", network, objective, self.settings.later, task.new_images)
 
     def measure(self, task):
-        """F, the mean over images of the squared gradient, from the gradients of batches: near the optimum those of n
-        images are independent around 0, so that the square of their mean is 1 / n of it."""
+        """F is the mean over images of the squared gradient, estimated from gradients of batches: near the optimum the
+        gradients of n images are independent with mean 0, so the square of their mean is F / n."""
         backbone = self.network.branches[0]
         importance = torch.zeros_like(backbone.importance)
         with evaluating(self.network):

@@ -1,8 +1,8 @@
 """FeTrIL (Petit et al., WACV 2023): feature translation, without exemplars.
 
-The backbone is trained in the first task and then frozen. The mean feature of each class is kept, in a buffer of the
-backbone. Features of known classes are made from those of new images: f + mean(known class) - mean(its class). The head
-learns from both. The paper takes images of the most similar new class for each known one; here of all new classes.
+The backbone is trained in the first task and then frozen. A buffer of it keeps the mean feature of each class. Features
+of known classes are made by moving those of new images: f + mean(known class) - mean(class of f). The head is trained
+on both. For each known class, the paper moves images of the most similar new class; here all new classes.
 """
 
 import torch
@@ -12,7 +12,7 @@ from foster.losses import cross_entropy
 
 
 class FetrilSettings(MethodSettings):
-    summary = "freeze the backbone after the first task; replace old classes by translated features of new images"
+    summary = "freeze the backbone after the first task; train the head on translated features of new images"
     paper = "Petit et al.: FeTrIL: Feature Translation for Exemplar-Free Class-Incremental Learning. WACV 2023"
     uses_memory = False
     later: FitSettings = FitSettings(epochs=50, learning_rate=0.1)

@@ -1,8 +1,8 @@
 """Replay with a mean teacher (Tarvainen, Valpola, NeurIPS 2017), the moving average of the network's weights.
 
-The network and the teacher see two views of each image, and their probabilities must agree (mean squared difference).
+The network and the teacher see two views of each image; the loss has the squared difference of their probabilities.
 After every step the teacher's weights become decay * its weights + (1 - decay) * the network's. The teacher is the
-network that the task ends with.
+result of the task.
 """
 
 import copy
@@ -12,7 +12,7 @@ from foster.losses import cross_entropy
 
 
 class MeanTeacherSettings(MethodSettings):
-    summary = "replay whose weights are averaged over steps, into a teacher that it must agree with"
+    summary = "replay with consistency between the network and the moving average of its weights"
     paper = "Tarvainen, Valpola: Mean teachers are better role models. NeurIPS 2017"
     first: FitSettings = FitSettings(epochs=100)
     later: FitSettings = FitSettings(epochs=70)

@@ -1,7 +1,7 @@
 """Replay with SAM (Foret et al., ICLR 2021): sharpness-aware minimisation.
 
-The loss is that of the weights w + rho g / |g|, with g the gradient at w: about the highest within the distance rho.
-Networks in flat minima forget less.
+The loss is computed at the weights w + rho g / |g|, where g is the gradient at w. This is about the highest loss within
+the distance rho of w.
 """
 
 import torch
@@ -12,7 +12,7 @@ from foster.losses import cross_entropy
 
 
 class SamSettings(MethodSettings):
-    summary = "replay whose loss is minimised in a neighbourhood of the weights"
+    summary = "replay that minimises the highest loss near the weights"
     paper = "Foret et al.: Sharpness-Aware Minimization for Efficiently Improving Generalization. ICLR 2021"
     first: FitSettings = FitSettings(epochs=100)
     later: FitSettings = FitSettings(epochs=70)
@@ -38,7 +38,7 @@ class SharpnessAware(Method[SamSettings]):
                 name: weight + rho / (length + 1e-12) * slope
                 for (name, weight), slope in zip(weights.items(), slopes, strict=True)
             }
-            # BatchNorm's statistics count the images once: the second pass changes copies.
+            # BatchNorm's running statistics count each image once: the second pass updates copies.
             statistics = {name: buffer.clone() for name, buffer in network.named_buffers()}
             out = functional_call(network, {**uphill, **statistics}, (images,))
             return {"L_SAM": cross_entropy(out.logits, labels)}

@@ -67,8 +67,5 @@ def suggestion(value: str, choices: Iterable[str]) -> str:
 
 def short(value: Any) -> str:
     """A value in at most 60 characters, for a message."""
-    try:
-        text = repr(value)
-    except ValueError:  # an integer too long to be written
-        text = "a very long number"
+    text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,4 +1,4 @@
-"""Every loss as a pure function, named as its paper names it: tensors in, scalar out.
+"""Losses as pure functions of tensors, named as in their papers.
 
 Symbols: z logits, S softmax, T temperature, n_c the number of training images of class c.
 """
@@ -15,28 +15,28 @@ from foster.networks.heads import precise_linear
 def effective_number(counts: Tensor, beta: float) -> Tensor:
     """E_n = (1 - beta^n) / (1 - beta), the effective number of n images `[C]`: 1 for beta = 0, and n for beta = 1.
 
-    A class without images counts as one with a single image: its exemplars may have been removed.
+    A class without images, whose exemplars may have been removed, counts as one image.
     """
     images = counts.double().clamp_min(1)
     return images if beta == 1 else (1 - beta**images) / (1 - beta)
 
 
 def class_weights(counts: Tensor, beta: float) -> Tensor:
-    """w_c = C (1/E_c) / sum_j (1/E_j): few images, large weight; mean 1. `[C]` float32."""
+    """w_c = C (1/E_c) / sum_j (1/E_j), `[C]` float32: classes with few images have large weights; the mean is 1."""
     inverse = 1 / effective_number(counts, beta)
     return (inverse * len(counts) / inverse.sum()).float()
 
 
 def logit_scales(counts: Tensor, beta: float) -> Tensor:
-    """gamma_c = 1 / w_c, as the published code scales logits: below 1 for old classes, above 1 for new ones. `[C]`"""
+    """gamma_c = 1 / w_c `[C]`, the scales of the published code: below 1 for old classes, above 1 for new ones."""
     return 1 / class_weights(counts, beta)
 
 
 def logit_scales_of_paper(counts: Tensor, beta: float, num_known: int) -> Tensor:
-    """(gamma_1, gamma_2) = (E_old, E_new) / (E_old + E_new), one value for all old and one for all new classes. `[C]`
+    """(gamma_1, gamma_2) = (E_old, E_new) / (E_old + E_new), one value for all old and one for all new classes, `[C]`.
 
-    The ratio is that of `logit_scales`; the scale differs, which acts as an additional softmax temperature. Where all
-    classes are old or all are new there is nothing to balance: E of no classes is 0, and the others' scale 1.
+    The ratio is that of `logit_scales`; the overall scale differs, which acts as a softmax temperature. If all classes
+    are old, or all are new, every scale is 1.
     """
     effective = effective_number(counts, beta)
     old, new = (part.sum() / max(1, len(part)) for part in effective.tensor_split([num_known]))
@@ -55,7 +55,7 @@ def logits_alignment(logits: Tensor, labels: Tensor, scales: Tensor) -> Tensor:
 
 
 def feature_enhancement(new_branch_logits: Tensor, labels: Tensor) -> Tensor:
-    """L_FE: cross-entropy over all classes of the new branch alone, so that it learns the old classes as well."""
+    """L_FE: cross-entropy of the new branch's own logits over all classes, old ones included."""
     return F.cross_entropy(new_branch_logits, labels)
 
 
@@ -66,31 +66,33 @@ def distillation(logits: Tensor, teacher_logits: Tensor, temperature: float) -> 
 
 
 def balanced_distillation(logits: Tensor, teacher_logits: Tensor, weights: Tensor, temperature: float) -> Tensor:
-    """L_BKD: distillation towards w * S(z'/T), re-normalised to sum 1 for each image; `weights` `[C]`."""
+    """L_BKD: distillation with the targets w * S(z'/T), normalised to sum 1 for each image; `weights` `[C]`."""
     targets = F.softmax(teacher_logits / temperature, dim=1) * weights
     targets = targets / targets.sum(1, keepdim=True)
     return -(targets * F.log_softmax(logits / temperature, dim=1)).sum(1).mean()
 
 
 def balanced_distillation_of_paper(logits: Tensor, teacher_logits: Tensor, weights: Tensor) -> Tensor:
-    """L_BKD as printed: KL(w * S(z') || S(z)) without re-normalisation or temperature, mean over the batch."""
+    """L_BKD as printed in the paper: KL(w * S(z') || S(z)) without normalisation or temperature, mean over the
+    batch."""
     targets = F.softmax(teacher_logits, dim=1) * weights
     return (targets * (targets.clamp_min(1e-12).log() - F.log_softmax(logits, dim=1))).sum(1).mean()
 
 
 def new_class_cross_entropy(logits: Tensor, labels: Tensor, num_known: int) -> Tensor:
-    """-log S(z_new)_y over the logits from `num_known` on, mean over the batch; an image of a known class counts 0."""
+    """-log S(z_new)_y over the logits of the new classes, mean over the batch; images of known classes have loss 0."""
     ignored = -1
     targets = (labels - num_known).clamp_min(ignored)
     return F.cross_entropy(logits[:, num_known:], targets, ignore_index=ignored, reduction="sum") / len(labels)
 
 
 def local_similarity(logits: Tensor, labels: Tensor, margin: Tensor | float) -> Tensor:
-    """L_LSC = [-log(exp(z_y - m) / sum_{c != y} exp(z_c))]_+ with the margin m on the true class alone, batch mean.
+    """L_LSC = [-log(exp(z_y - m) / sum_{c != y} exp(z_c))]_+ with the margin m on the true class only, mean over the
+    batch.
 
-    In the paper's symbols z = eta * y^ and m = eta * delta: a class must win by delta before its loss is 0.
+    In the paper's symbols z = eta * y^ and m = eta * delta.
     """
-    # A mask and no gather or scatter: their deterministic backward passes may wait for the host.
+    # A mask instead of gather or scatter: their deterministic backward passes may wait for the host.
     is_true = torch.arange(logits.shape[1], device=logits.device) == labels[:, None]
     rivals = logits.float().masked_fill(is_true, -torch.inf).logsumexp(1)
     true = logits.float().masked_fill(~is_true, 0).sum(1)
@@ -98,10 +100,11 @@ def local_similarity(logits: Tensor, labels: Tensor, margin: Tensor | float) -> 
 
 
 def proxy_nca(logits: Tensor, labels: Tensor) -> Tensor:
-    """The public toolkit's form of L_LSC: -s_y + log(1 + sum_{c != y} exp(s_c)) with s = z - max z, batch mean.
+    """The public toolkit's form of L_LSC: -s_y + log(1 + sum_{c != y} exp(s_c)) with s = z - max z, mean over the
+    batch.
 
-    The 1 stands where the true class has its exp(s_y), so that this is cross-entropy wherever the true class wins, and
-    a little more where it does not. A margin that is taken from every similarity, as there, cancels.
+    If the true class has the largest logit, this is cross-entropy; otherwise it is slightly larger. The toolkit
+    subtracts its margin from every similarity, where it cancels, so there is none here.
     """
     is_true = torch.arange(logits.shape[1], device=logits.device) == labels[:, None]
     shifted = logits.float() - logits.float().amax(1, keepdim=True)
@@ -110,9 +113,9 @@ def proxy_nca(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def pod_spatial(stages: Sequence[Tensor], old_stages: Sequence[Tensor]) -> Tensor:
-    """L_spatial: distance between the pooled maps of two networks, mean over stages `[N, C, H, W]` and the batch.
+    """L_spatial: the distance between the pooled maps of two networks, mean over stages `[N, C, H, W]` and the batch.
 
-    Squared maps are summed over columns and over rows; both sums together, as one vector an image, have length 1.
+    Squared maps are summed over columns and over rows; both sums form one vector an image, normalised to length 1.
     """
     distances = [
         torch.linalg.vector_norm(_pooled(maps) - _pooled(old_maps), dim=1).mean()
@@ -122,7 +125,7 @@ def pod_spatial(stages: Sequence[Tensor], old_stages: Sequence[Tensor]) -> Tenso
 
 
 def _pooled(maps: Tensor) -> Tensor:
-    """Unit vectors `[N, C * (H + W)]`: the energy of every row and every column of each channel."""
+    """Unit vectors `[N, C * (H + W)]`: the sums of squares of every row and every column of each channel."""
     energy = maps.float().square()
     return F.normalize(torch.cat([energy.sum(3).flatten(1), energy.sum(2).flatten(1)], dim=1))
 
@@ -133,16 +136,16 @@ def pod_flat(features: Tensor, old_features: Tensor) -> Tensor:
 
 
 def cosines(features: Tensor, classifiers: Tensor) -> Tensor:
-    """Between each of the features `[N, d]` and each of the classifiers `[C, d]`: `[N, C]`."""
+    """The cosines `[N, C]` between features `[N, d]` and classifiers `[C, d]`."""
     return precise_linear(F.normalize(features), F.normalize(classifiers))
 
 
 def prospective_transport(
     new_logits: Tensor, features: Tensor, prospect: Tensor, scale: Tensor, temperature: float
 ) -> Tensor:
-    """L_PT = L_KD from sigma cos(h, W^_new) to the new classes' logits z_new `[N, num_new]`.
+    """L_PT = L_KD with the targets sigma cos(h, W^_new) for the new classes' logits z_new `[N, num_new]`.
 
-    `prospect` W^_new `[num_new, d]` are classifiers carried over from known classes; what they say is a constant.
+    `prospect` W^_new `[num_new, d]` are classifiers transported from known classes. The targets have no gradient.
     """
     return distillation(new_logits, (scale * cosines(features, prospect)).detach(), temperature)
 
@@ -150,13 +153,14 @@ def prospective_transport(
 def retrospective_transport(
     features: Tensor, retrospect: Tensor, scale: Tensor, old_logits: Tensor, temperature: float
 ) -> Tensor:
-    """L_RT = L_KD from the old network's z' `[N, num_known]` to sigma cos(h, W^_old), with sigma a constant.
+    """L_RT = L_KD with the old network's logits z' `[N, num_known]` as targets for sigma cos(h, W^_old).
 
-    `retrospect` W^_old `[num_known, d]` are the new classes' classifiers, carried back: they and the features h learn.
+    `retrospect` W^_old `[num_known, d]` are classifiers transported from new to known classes. They and the features h
+    have gradients; sigma has none.
     """
     return distillation(scale.detach() * cosines(features, retrospect), old_logits, temperature)
 
 
 def auxiliary_cross_entropy(logits: Tensor, labels: Tensor, num_known: int) -> Tensor:
-    """L_aux: cross-entropy over `1 + num_new` classes, 0 for any known class and k + 1 for the k-th new one."""
+    """L_aux: cross-entropy over `1 + num_new` classes: all known classes are class 0, the k-th new class is k + 1."""
     return F.cross_entropy(logits, (labels - num_known + 1).clamp_min(0))

@@ -1,4 +1,4 @@
-"""Randomness with an address: the same address always gives the same numbers, whatever ran before."""
+"""Random numbers by address: the same address always gives the same numbers, whatever ran before."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True)
 class Address:
-    """Where in a run a random choice is made."""
+    """The place of a random choice in a run."""
 
     seed: int
     purpose: str
@@ -19,29 +19,29 @@ class Address:
     epoch: int = 0
 
     def number(self) -> int:
-        """A 63-bit seed that depends on every part of the address."""
+        """A 63-bit seed that depends on all fields."""
         text = f"{self.seed}/{self.purpose}/{self.task}/{self.phase}/{self.epoch}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def generator(address: Address) -> torch.Generator:
-    """A fresh generator on the CPU for this address."""
+    """A new CPU generator for this address."""
     return torch.Generator().manual_seed(address.number())
 
 
 @contextmanager
 def initialisation(address: Address) -> Iterator[None]:
-    """Weights that are initialised inside depend on the address alone; the global state is put back after."""
+    """Weights that are initialised inside depend only on the address; torch's global state is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
-        # Not torch.manual_seed, which would seed every GPU as well and leave them so.
+        # torch.manual_seed would also seed every GPU, which fork_rng(devices=[]) does not restore.
         torch.default_generator.manual_seed(address.number())
         yield
 
 
 @contextmanager
 def random_layers(device: torch.device) -> Iterator[Callable[[int], None]]:
-    """Yields a function that seeds what random layers such as dropout draw from, on the CPU and on `device`, also in
-    recorded steps; the global state is put back after."""
+    """Yields a function that seeds the generators of random layers such as dropout, on the CPU and on `device`, also
+    for recorded steps; torch's global state is restored afterwards."""
     gpus = [device.index or 0] if device.type == "cuda" else []
     generators = [torch.default_generator, *(torch.cuda.default_generators[gpu] for gpu in gpus)]
 

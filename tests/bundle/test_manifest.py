@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from any_input import SUPPRESSED
+from faults import SUPPRESSED, time_limit
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from limits import time_limit
 
 import foster
 from foster.bundle.folder import read_bundle

@@ -36,7 +36,7 @@ from foster.bundle.manifest import read_manifest
         (("evaluate", "v1", "strangers"), "none of the classes in 'strangers' is known"),
         (("export", "v1", "model.bin"), "cannot export to 'model.bin'"),
         (("info", "photos"), "is not a bundle"),
-        (("forget", "v1", "--image", "zz", "--bundle", "v2"), "there is no such photo"),
+        (("forget", "v1", "--image", "zz", "--bundle", "v2"), "'zz'"),
         (("info", "v1", "--sheet", "/proc/sheet.png"), "cannot write '/proc/sheet.png': No such file"),
         (("promote", "nothing"), "there is no bundle 'nothing'"),
         (("rollback", "."), "there is no link 'current'"),
@@ -44,7 +44,7 @@ from foster.bundle.manifest import read_manifest
         (("learn", "photos", "--from", "v1", "--bundle", "v1/v2"), "'v1/v2' lies inside the bundle"),
         (("learn", "photos", "--bundle", "photos/new"), "'photos/new' lies inside 'photos' and would be taken for"),
         (("learn", "photos", "--bundle", "taken/new", "--promote"), "'taken/current' is not a link"),
-        (("learn", "photos", "--bundle", "current", "--promote"), "that is the name of the link"),
+        (("learn", "photos", "--bundle", "current", "--promote"), "a bundle named 'current'"),
         (("learn", "photos", "--bundle", "new", "device=cuda:99"), "device 'cuda:99' was asked for"),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_class_is_renamed_merged_and_forgotten_in_new_bundles(command: Command
     forgot = command("forget", "current", "two", "--bundle", "v3", "--promote", "--device", "cpu")
     assert forgot.code == 0, forgot.err
     assert "forgot two: all that was kept of it is gone, 18 kept photos and 2 held-out photos among it" in forgot.out
-    assert "the backbone was trained on it" in forgot.out
+    assert "the backbone was trained on these photos" in forgot.out
     assert "v2 and bundles before it still know two" in forgot.out, "the link has moved meanwhile"
     merged = command("merge", "current", "one", "Nüll 零", "--into", "one", "--bundle", "v4", "--device", "cpu")
     assert merged.code == 0, merged.err
@@ -158,7 +158,7 @@ def test_a_mended_bundle_is_exported_and_reported(command: Command, bundle: Path
         (("forget", "v1", "zero", "--bundle", "v1"), "already exists"),
         (("forget", "v1", "zero", "--bundle", "v1/inside"), "lies inside the bundle"),
         (("forget", "nowhere", "zero", "--bundle", "v2"), "there is no bundle 'nowhere'"),
-        (("forget", "v1", "zero", "--bundle", "current", "--promote"), "the name of the link"),
+        (("forget", "v1", "zero", "--bundle", "current", "--promote"), "a bundle named 'current'"),
     ],
 )
 def test_what_cannot_be_gets_one_line_and_nothing_is_written(

@@ -133,9 +133,9 @@ def test_what_the_page_of_python_shows_is_there() -> None:
     assert len(shown) > 30
 
 
-def test_the_map_of_the_house_has_every_room_and_no_other() -> None:
-    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("| room")[2].partition("\n\n")[0]
-    told = [room for line in table.splitlines()[2:] for room in re.findall(r"`(\w+)`", line.split("|")[1])]
+def test_the_table_of_packages_has_every_package_and_no_other() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("| package in")[2].partition("\n\n")[0]
+    told = [name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])]
     assert sorted(told) == sorted(path.parent.name for path in (ROOT / "src" / "foster").glob("*/__init__.py"))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from planned import assert_is_planned
+from tiny_runs import assert_is_planned
 from torch import Tensor, nn
 
 from foster.data.images import ImageSet, Stack, concatenate

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from registries import registries_kept
+from small_learners import digits, small_learner
 from typer.testing import CliRunner
 
 import foster
@@ -67,6 +68,12 @@ def test_a_method_that_uses_all_of_a_batch_works_as_the_page_shows_it(tmp_path: 
     few = {"epochs_scale": 0.02, "batch_size": 16, "memory_total": 12, "device": "cpu", "augmentation": "shift"}
     result = foster.run("digits", method="recall", plugins=["my_lab"], **keys, **few)
     assert len(result.accuracy) == 3
+    learner = small_learner("recall")
+    learner.learn(*digits("one", "two", last=20))
+    learner.save(tmp_path / "bundle")  # which keeps no logits beside its exemplars
+    again = foster.load(tmp_path / "bundle", device="cpu")
+    again.learn(*digits("three", last=20))
+    assert again.class_names == ("one", "two", "three")
 
 
 def test_the_notebook_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,15 @@ import torch
 from made_once import made_once
 from PIL import Image
 from rendered_photos import THINGS, write_photos
-from simple_way import NearestMeans
 
 import foster
+from foster.data.photos.decode import Resizing
+from foster.data.photos.find import find_photos
+from foster.data.photos.stack import read_photos
+from foster.evaluation.predict import class_means, nearest_mean_scores
 from foster.events import Decoding, Event, LearnPlanned
 from foster.learner.learner import Learner
+from foster.networks.adapted import choose_backbone
 
 NAMES = list(THINGS)
 SIZE, SIDE = (120, 80), 96
@@ -56,6 +60,27 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
 def some_of(folder: Path) -> list[Path]:
     """Ten photos that were not trained on."""
     return sorted((folder / "test").rglob("*.jpg"))[:10]
+
+
+class NearestMeans:
+    """What every learner must beat: a frozen pretrained backbone and the nearest of the class means of `train`."""
+
+    def __init__(self, train: Path, side: int) -> None:
+        self._side = side
+        self._backbone = choose_backbone("efficientnet_lite0", (side, side)).make().eval()
+        self._names = find_photos(train).class_names
+        self._means = class_means(*self._features_of(train), len(self._names))
+
+    def accuracy(self, test: Path) -> float:
+        """In percent, on photos of the same classes."""
+        features, labels = self._features_of(test)
+        return 100 * float((nearest_mean_scores(features, self._means).argmax(1) == labels).float().mean())
+
+    @torch.no_grad()
+    def _features_of(self, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
+        read = read_photos(find_photos(folder), Resizing(self._side, self._side))
+        parts = [self._backbone((part.float() / 255 - 0.5) / 0.5) for part in read.images.split(8)]
+        return torch.cat(parts), torch.tensor([self._names.index(name) for name in read.labels])
 
 
 def test_it_is_never_worse_than_the_simple_way(course: Course) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from photo_folders import write_dataset
-from planned import assert_is_planned
 from registries import registries_kept
+from tiny_runs import assert_is_planned
 from torch import nn
 
 from foster.data.images import ImageSet

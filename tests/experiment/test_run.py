@@ -14,7 +14,6 @@ import requests
 import torch
 from tiny_runs import records_of, start, tiny_settings
 from torch.nn.functional import normalize
-from uneven_runs import run, tiny
 
 from foster.cli import experiments
 from foster.data.download import Follower
@@ -35,6 +34,28 @@ NUM_TEST = (8, 8, 4)
 NUM_DIGITS = 1442
 """Training images of the dataset `digits`."""
 IMAGE_BYTES = 3 * 8 * 8
+
+
+TINY = (
+    "dataset=synthetic",
+    "synthetic={num_classes=5, train_per_class=10, test_per_class=4, image_size=8}",
+    "base_classes=2",
+    "increment=2",
+    "memory_total=12",
+    "batch_size=16",
+    "epochs_scale=0.012",
+    "device=cpu",
+    "engine.threads=1",
+)
+"""Tasks of 2, 2 and 1 classes: an uneven last task, and fewer than five classes at first."""
+
+
+def tiny(*overrides: str) -> Settings:
+    return load_settings("digits", [*TINY, *overrides])
+
+
+def run(settings: Settings, path: Path) -> dict[str, Any]:
+    return experiments.launch(settings, path, quiet=True, is_shown=False)
 
 
 class Finished:

@@ -7,9 +7,8 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from augmented import decided
 from gluon_emulation import emulated_kernels
-from pillow_images import sample_images
+from pillow_images import decided, sample_images
 from torch import Tensor
 
 from foster.data.augmentation import pipeline

@@ -1,32 +1,44 @@
 """Exported files run without this library and give the same probabilities."""
 
-import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from full_disk import FullDisk
+from faults import FullDisk
 from PIL import ExifTags, Image
-from quick_export import made_at_once
-from rendered_photos import THINGS, write_photos
 from safetensors.torch import save_file
-from small_learners import digits, small_learner
 
 import foster
-from foster.data.photos.decode import Resizing, decoded
 from foster.data.sources import load as load_dataset
 from foster.errors import FolderError, SettingsError
 from foster.learner import export as exporting
-from foster.learner.export import ExportError, ExportReport, snippet
+from foster.learner.export import Exported, ExportError, ExportReport, Run
 from foster.learner.learner import Learner
 from foster.networks import build_backbone
 
 DIGITS = load_dataset("digits")
+
+
+Make = Callable[[Exported, torch.Tensor, str], tuple[bytes, Run]]
+
+
+def made_at_once(spoil: Callable[[np.ndarray], np.ndarray] = lambda found: found) -> Make:
+    """In place of `as_onnx`, for which torch traces the network for seconds: a file that gives what the network gives,
+    but spoilt."""
+
+    def make(module: Exported, example: torch.Tensor, facts: str) -> tuple[bytes, Run]:
+        def run(images: np.ndarray) -> np.ndarray:
+            with torch.no_grad():
+                return spoil(module(torch.from_numpy(images)).numpy())
+
+        return b"a file", run
+
+    return make
 
 
 @pytest.fixture(scope="module")
@@ -179,49 +191,17 @@ def test_what_a_killed_export_has_left_goes_with_the_next_one(
     assert left == {"x.onnx", "x.onnx.json", ".other.onnx.0123456789ab.part"}
 
 
-def photos_of_many_kinds(photo: Image.Image) -> dict[str, bytes]:
-    """Files that are read in ways of their own, of one photo."""
-    sixteen_bits = np.asarray(photo.convert("L")).astype(np.uint16) * 257
-    sixteen_bits[::2] -= np.minimum(sixteen_bits[::2], 129)
-    transparent = photo.convert("RGBA")
-    transparent.putalpha(photo.convert("L"))
+def test_the_program_in_the_docs_answers_as_predict_does(
+    learner: Learner, onnx_file: ExportReport, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "photos.md").read_text(encoding="utf-8")
+    (program,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "onnxruntime" in block)
+    monkeypatch.chdir(onnx_file.file.parent)
     turned = Image.Exif()
     turned[ExifTags.Base.Orientation] = 6
-    return {
-        "camera": encoded_as("JPEG", photo, quality=90),
-        "tall": encoded_as("JPEG", photo.resize((900, 1300)), quality=90),
-        "turned": encoded_as("JPEG", photo, exif=turned),
-        "cmyk": encoded_as("JPEG", photo.convert("CMYK")),
-        "sixteen bits": encoded_as("PNG", Image.fromarray(sixteen_bits)),
-        "transparent": encoded_as("PNG", transparent),
-        "palette": encoded_as("GIF", photo.convert("P")),
-    }
-
-
-def encoded_as(kind: str, photo: Image.Image, **options: Any) -> bytes:
-    file = io.BytesIO()
-    photo.save(file, kind, **options)
-    return file.getvalue()
-
-
-@pytest.mark.parametrize("rule", ["crop", "stretch"])
-def test_the_snippet_prepares_a_photo_as_predict_does(
-    rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    learner = small_learner(image_size=(48, 64), resize=rule, epochs_scale=0.005)
-    learner.learn(*digits("zero", "one", last=4))
-    assert learner.knowledge is not None
-    write_photos(tmp_path, [next(iter(THINGS))], 1)
-    photo = Image.open(next(tmp_path.rglob("*.jpg"))).resize((300, 200))
-    monkeypatch.chdir(tmp_path)
-    text = snippet(learner.knowledge, Path("model.onnx"))
-    preparing = text[: text.index("session =")].replace("import json, numpy, onnxruntime", "import numpy")
-    for kind, content in photos_of_many_kinds(photo).items():
-        (tmp_path / "photo.jpg").write_bytes(content)
-        names: dict[str, object] = {}
-        exec(preparing, names)
-        expected = next(decoded([tmp_path / "photo.jpg"], Resizing(48, 64, rule)))
-        assert isinstance(expected, torch.Tensor)
-        assert np.array_equal(np.array(names["image"]), expected.permute(1, 2, 0).numpy()), kind
-    compile(text, "snippet", "exec")
-    assert ("def middle" in text) == (rule == "crop")
+    Image.fromarray(pictures(3)[2]).resize((30, 20)).save("photo.jpg", exif=turned)
+    exec(program, {})
+    label, probability = capsys.readouterr().out.split()
+    (answer,) = learner.predict("photo.jpg", top=1)
+    assert (label, float(probability)) == (answer.label, pytest.approx(answer.confidence, abs=1e-4))
+    Path("photo.jpg").unlink()

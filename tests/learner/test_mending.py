@@ -283,9 +283,3 @@ def test_its_probability_is_nearly_the_sum_on_other_photos(temperature: float) -
     assert (after - wanted).abs().mean() < 0.03
     assert (after - wanted).abs().mean() < (plain - wanted).abs().mean() / 3, "better than the mean of the rows"
     assert (after.argmax(1) == wanted.argmax(1)).float().mean() > 0.97
-
-
-def test_where_there_are_no_others_the_mean_will_do() -> None:
-    row, bias = merged_row(WEIGHT[:2], BIAS[:2], *course(0), [0, 1])
-    torch.testing.assert_close(row, WEIGHT[:2].mean(0))
-    torch.testing.assert_close(bias, BIAS[:2].mean())

@@ -27,7 +27,7 @@ from foster.learner.plan import (
     make_plan,
 )
 from foster.learner.reports import LearnReport, SharedPhotos
-from foster.learner.train import Forecast, LearnClock, TimedPhase, TrainingPlan, fitted, plan_training
+from foster.learner.train import Forecast, LearnClock, TimedPhase, TrainingPlan, fitted_scale, plan_training
 from foster.networks import BACKBONES
 from foster.networks.network import Backbone
 from foster.settings.fit import FitSettings
@@ -178,7 +178,7 @@ def test_schedules_are_cut_to_the_time_that_is_left_and_never_longer_than_the_pu
     plan = plan_of_two()
     monkeypatch.setattr(train, "time", SimpleNamespace(monotonic=lambda: plan.began + 5))
     ahead = Forecast((TimedPhase("boost", 2, 30.0), TimedPhase("compress", 4, 5.0)), 1, seconds_beside=15)
-    assert fitted(plan, ahead, minutes).settings.epochs_scale == pytest.approx(scale)
+    assert fitted_scale(plan, ahead, minutes) == pytest.approx(scale)
 
 
 ONE = ImageSet(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))

@@ -16,7 +16,6 @@ from foster.reports.contact_sheet import (
     HELD_OUT,
     INK,
     MARGIN,
-    MOST_OF_A_GROUP,
     NUM_COLUMNS,
     TEXT_HEIGHT,
     TILE,
@@ -94,7 +93,7 @@ def test_photos_that_belong_together_are_drawn_side_by_side_and_unreadable_ones_
         Finding("small-class", (), "dog: 2 photos"),
     )
     count, sheet = drawn(findings, tmp_path / "sheet.png")
-    assert count == 2 + MOST_OF_A_GROUP
+    assert count == 2 + NUM_COLUMNS
     colours = {colour for _, colour in sheet.getcolors(1_000_000) or []}
     assert {RED, (200, 200, 200)} <= colours
 

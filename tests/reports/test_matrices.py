@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from foster.errors import DataError
-from foster.reports import matrices
 from foster.reports.archive import open_archives
-from foster.reports.markup import THEMED
+from foster.reports.html import THEMED
 from foster.reports.matrices import accuracy_matrix_figure, confusion, confusion_figure
 from foster.reports.results import read_result
 
@@ -55,14 +54,3 @@ def test_the_colours_of_many_matrices_are_told_beside_the_first_row(write_run):
     first, bar = figure.axes[0].get_position(), figure.axes[-1].get_position()
     assert first.y0 < bar.y0 < bar.y1 < first.y1
     assert bar.width < 0.1 * first.width
-
-
-def test_a_confusion_matrix_of_many_classes_is_one_of_tasks(kept_runs, monkeypatch):
-    monkeypatch.setattr(matrices, "MOST_CLASSES", 5)
-    (archive,) = open_archives([kept_runs["foster"]])
-    axes, bar = confusion_figure([archive]).axes
-    by_class = confusion(*archive.predictions(), 6)
-    by_task = by_class.reshape(3, 2, 3, 2).sum(3).mean(1)  # all classes have equally many test images
-    assert np.allclose(axes.images[0].get_array() ** 2, by_task)
-    assert (len(axes.lines), bar.get_ylabel()) == (0, "share of the true task")
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["1", "2", "3"]

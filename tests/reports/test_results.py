@@ -5,7 +5,7 @@ import pytest
 
 from foster.errors import DataError
 from foster.reports.results import find_results, read_result
-from foster.reports.tables import accuracy_table, markdown, summary_grids, summary_table
+from foster.reports.tables import accuracy_table, markdown, shown, summary_grids
 from foster.system.output import show
 
 
@@ -91,11 +91,11 @@ def test_names_in_a_results_file_move_no_cursor(write_run, capsys: pytest.Captur
     write_run("run", **facts, settings=settings, environment={"device": escape})
     runs = find_results([write_run("other", **facts).parent.parent])
     show(accuracy_table(runs))
-    show(summary_table(runs))
+    show(shown(summary_grids(runs)))
     show(markdown(summary_grids(runs)))
-    shown = capsys.readouterr().out
-    assert "red" in shown
-    assert all(character.isprintable() or character == "\n" for character in shown)
+    text = capsys.readouterr().out
+    assert "red" in text
+    assert all(character.isprintable() or character == "\n" for character in text)
 
 
 def test_an_accuracy_without_test_images_is_none(write_run):

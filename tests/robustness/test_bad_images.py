@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from any_input import SUPPRESSED
+from faults import SUPPRESSED, time_limit
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from limits import time_limit
 from PIL import Image, features
 
 from foster.data.photos.decode import MAX_PIXELS, ImageError, Resizing, decode, decoded, quiet_pillow, upright_size

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 from small_cifar import ARCHIVE, Web, serving
-from tiny_runs import records_of, tiny_settings
 
 from foster.cli import main
-from foster.cli.experiments import launch
 from foster.settings.datasets import CATALOGUE
 
 pytestmark = pytest.mark.usefixtures("default_signals")
@@ -56,13 +54,3 @@ def test_a_signal_while_downloading_ends_the_command_at_once_and_leaves_nothing_
     assert left.value.code == 143
     assert capfd.readouterr().err.splitlines() == [f"downloading {ARCHIVE}", "foster: stopped by SIGTERM"]
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_a_download_is_shown_and_not_written_to_the_events(
-    tmp_path: Path, web: Web, capfd: pytest.CaptureFixture[str]
-) -> None:
-    data = f"data={tmp_path}/data"
-    launch(tiny_settings("replay", "dataset=cifar100", data, "base_classes=1", "increment=1"), tmp_path / "run")
-    lines = capfd.readouterr().err.splitlines()
-    assert lines[0] == f"downloading {ARCHIVE}"
-    assert records_of(tmp_path / "run" / "events.jsonl")[0]["event"] == "RunStarted"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from full_disk import FullDisk
+from faults import FullDisk
 from small_cifar import archive_of, published, small_files, write
 from tiny_runs import (
     Interruption,

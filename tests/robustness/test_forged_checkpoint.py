@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from limits import time_limit
+from faults import time_limit
 from tiny_runs import Interruption, ignore, interrupted, tiny_settings
 
 from foster import events

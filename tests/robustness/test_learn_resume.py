@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from faults import FullDisk
 from forked import started
-from full_disk import FullDisk
 from made_once import made_once
 from PIL import Image
 from tiny_runs import Interruption, told_kinds
@@ -32,7 +31,6 @@ from foster.errors import FolderError
 from foster.events import Event
 from foster.learner.learner import Learner
 from foster.learner.reports import UpdateError
-from foster.system.locking import locked
 from foster.system.signals import Stopped, StopRequest
 
 TINY = {"backbone": "resnet8", "batch_size": 16, "memory_total": 20, "device": "cpu", "engine": {"threads": 1}}
@@ -277,16 +275,6 @@ def test_restart_discards_what_was_saved(
     assert foster.load(tmp_path / "v2", device="cpu").settings.batch_size == 8
 
 
-def test_a_second_process_is_refused_with_the_first_ones_id_and_host(
-    shelf: Shelf, stopped: Path, tmp_path: Path, command: Callable[[Sequence[str]], Said]
-) -> None:
-    with locked(stopped):
-        said = command(arguments(shelf, tmp_path / "v2", "--restart"))
-    assert said.code == 2
-    assert f"process {os.getpid()} on {socket.gethostname()}" in said.err
-    assert list((stopped / "checkpoints").iterdir()), "nothing is lost"
-
-
 @pytest.fixture(scope="module")
 def trained(shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A work folder of a learn that was stopped when all was trained; tests take copies."""
@@ -333,7 +321,7 @@ def test_a_learn_that_is_killed_when_its_bundle_is_in_place_is_known_to_be_done(
     done = command([*arguments(shelf, tmp_path / "v2"), "--promote"])
     assert done.code == 0, done.err
     assert "nothing is left to learn" in done.err
-    assert {path.name for path in tmp_path.iterdir()} == {"v2", "current", "current.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"v2", "current"}
     assert (tmp_path / "current").resolve() == tmp_path / "v2"
     again = command(arguments(shelf, tmp_path / "v2"))
     assert again.code == 2

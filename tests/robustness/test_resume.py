@@ -200,24 +200,20 @@ def test_a_checkpoint_of_other_settings_is_refused_with_the_key_and_both_values(
         resume(tmp_path / "run")
 
 
-def test_a_checkpoint_of_other_classes_is_refused(tmp_path: Path, stopped: Stop):
-    stopped("between two tasks", tmp_path / "run")
-    folder = RunFolder(tmp_path / "run")
+@pytest.mark.parametrize("changed", ["classes", "network"])
+def test_an_intact_checkpoint_of_other_classes_or_weights_is_refused_in_one_line(
+    changed: str, tmp_path: Path, stopped: Stop
+):
+    folder = RunFolder(stopped("between two tasks", tmp_path / "run"))
     checkpoint = folder.checkpoints.load(print)
     assert checkpoint is not None
-    folder.checkpoints.save(checkpoint.state | {"classes": ["cat", "dog"]}, checkpoint.parts, {})
-    with pytest.raises(DataError, match="classes"):
-        resume(tmp_path / "run")
-
-
-def test_intact_weights_of_another_shape_are_refused_in_one_line(tmp_path: Path, stopped: Stop):
-    stopped("between two tasks", tmp_path / "run")
-    folder = RunFolder(tmp_path / "run")
-    checkpoint = folder.checkpoints.load(print)
-    assert checkpoint is not None
-    network = checkpoint.parts["network"] | {"head.weight": torch.zeros(1, 1)}
-    folder.checkpoints.save(checkpoint.state, checkpoint.parts | {"network": network}, {})
-    with pytest.raises(FolderError, match="checkpoint") as caught:
+    state, parts = checkpoint.state, checkpoint.parts
+    if changed == "classes":
+        state = state | {"classes": ["cat", "dog"]}
+    else:
+        parts = parts | {"network": parts["network"] | {"head.weight": torch.zeros(1, 1)}}
+    folder.checkpoints.save(state, parts, {})
+    with pytest.raises((DataError, FolderError), match=r"classes|checkpoint") as caught:
         resume(tmp_path / "run")
     assert "\n" not in str(caught.value)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from limits import time_limit
+from faults import time_limit
 
 import foster
 from foster.bundle.files import BundleError, sha256
@@ -38,7 +38,7 @@ IN_A_FOLDER: dict[str, Callable[[Path], object]] = {
     "photos.csv": lambda path: find_photos(path),
     "photo.jpg": lambda path: decode(path),
 }
-IN_A_BUNDLE = ("bundle.json", "network.safetensors", "labels.txt", "../current.json")
+IN_A_BUNDLE = ("bundle.json", "network.safetensors", "labels.txt")
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def assert_refused(action: Callable[[], object], name: str) -> None:
 def test_a_file_that_is_huge_or_a_pipe_is_refused_at_once(
     name: str, make: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    path = tmp_path / name.removeprefix("new ")
+    path = tmp_path / name
     make(path)
     assert_refused(lambda: IN_A_FOLDER[name](path), "" if name == "photo.jpg" else path.name)
 
@@ -84,9 +84,8 @@ def test_a_bundle_with_such_a_file_is_neither_loaded_nor_promoted(
     name: str, make: Callable[[Path], None], bundle: Path
 ) -> None:
     make(bundle / name)
-    if not name.startswith(".."):
-        assert_refused(lambda: foster.load(bundle, device="cpu"), name)
-    assert_refused(lambda: promote(bundle), Path(name).name)
+    assert_refused(lambda: foster.load(bundle, device="cpu"), name)
+    assert_refused(lambda: promote(bundle), name)
 
 
 def change_manifest(bundle: Path, **changes: object) -> None:

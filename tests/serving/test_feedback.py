@@ -11,7 +11,7 @@ from foster.data.photos.decode import MAX_FILE_BYTES, upright_size
 from foster.data.photos.find import find_photos, folder_name
 from foster.errors import DataError, FolderError
 from foster.serving import feedback as feedback_module
-from foster.serving.feedback import FeedbackFolder, FullError, PhotosToLabel, preview
+from foster.serving.feedback import FeedbackFolder, PhotosToLabel, preview
 
 
 def files_in(folder: Path) -> dict[str, list[str]]:
@@ -66,22 +66,10 @@ def test_only_names_of_its_own_are_removed(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "x.png").exists()
 
 
-def test_the_limit_counts_what_is_there_now(tmp_path: Path) -> None:
-    store = FeedbackFolder(tmp_path, max_bytes=len(photo(0)) + len(photo(1)))
-    first = store.store(photo(0), "a")
-    store.store(photo(1), "b")
-    with pytest.raises(FullError, match="limit"):
-        store.store(photo(2), "c")
-    store.store(photo(0), "c")  # moving needs no room
-    (tmp_path / "c" / first.photo).unlink()  # the owner takes it away
-    store.store(photo(2), "c")
-    assert store.counts() == {"b": 1, "c": 1}
-
-
 def test_the_owner_may_move_all_of_it_away_at_any_time(tmp_path: Path) -> None:
     store = FeedbackFolder(tmp_path / "feedback")
     store.store(photo(), "cat")
-    (tmp_path / "feedback").rename(tmp_path / "lesson")
+    (tmp_path / "feedback").rename(tmp_path / "learned")
     assert store.counts() == {}
     assert store.store(photo(), "dog").before is None
     assert store.counts() == {"dog": 1}

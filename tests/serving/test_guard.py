@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 from servers import client_of, photo, service_of
 
 from foster.serving.guard import session_of
@@ -26,11 +25,11 @@ def statuses(bundle: Path, requests: list[tuple[str, str, dict[str, str]]], **op
 
 def test_only_its_own_names_and_addresses_are_answered_unless_a_token_is_needed(small_bundle: Path) -> None:
     """A stranger may point any other name here."""
-    own = ["localhost", "localhost:8000", "127.0.0.1:1", "192.168.1.7", "[::1]:80", "photos.lan"]
+    own = ["localhost", "localhost:8000", "127.0.0.1:1", "192.168.1.7", "[::1]:80"]
     other = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8000", "[::1", "a@b"]
     requests = [("GET", "/info", {"host": host}) for host in own + other]
     expected = [200] * len(own) + [421] * len(other)
-    assert statuses(small_bundle, requests, allowed_hosts=("photos.lan",)) == expected
+    assert statuses(small_bundle, requests) == expected
     bearer = [("GET", "/info", {"host": host, "authorization": "Bearer secret"}) for host in other]
     assert statuses(small_bundle, bearer, token="secret") == [200] * len(other)
 
@@ -64,59 +63,25 @@ def test_a_body_without_a_length_is_refused_at_the_first_byte_too_many(small_bun
             yield bytes(1000)
 
     async def check() -> None:
-        async with client_of(service_of(small_bundle, max_bytes=10_000, feedback=small_bundle.parent / "f")) as client:
-            for path in ("/predict", "/feedback", "/session"):
+        async with client_of(service_of(small_bundle, max_bytes=10_000)) as client:
+            for path in ("/predict", "/session"):
                 answer = await client.post(path, content=endless(), headers={"content-type": "application/json"})
                 assert answer.status_code == 413, path
 
     asyncio.run(check())
-    assert num_sent <= 3 * 11
-
-
-def test_a_body_that_does_not_come_is_not_waited_for(small_bundle: Path) -> None:
-    async def stuck() -> AsyncIterator[bytes]:
-        yield b"begun"
-        await asyncio.sleep(30)
-
-    async def check() -> None:
-        async with client_of(service_of(small_bundle, timeout=0.05)) as client:
-            answer = await client.post("/predict", content=stuck())
-            assert answer.status_code == 408
-
-    asyncio.run(check())
-
-
-def test_bodies_that_come_at_once_have_a_limit_together_and_those_that_are_answered_are_not_counted(
-    small_bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    size = len(photo())
-    monkeypatch.setattr(Options, "max_held_bytes", property(lambda options: 2 * size))
-    assert statuses(small_bundle, [("POST", "/predict", {})] * 4) == [200] * 4
-
-    async def waiting(others: asyncio.Barrier) -> AsyncIterator[bytes]:
-        yield photo()
-        await others.wait()  # nobody's body ends before all have begun
-
-    async def check() -> list[int]:
-        async with client_of(service_of(small_bundle, timeout=0.2)) as client:
-            others = asyncio.Barrier(4)
-            answers = await asyncio.gather(*(client.post("/predict", content=waiting(others)) for _ in range(3)))
-            return sorted(answer.status_code for answer in answers)
-
-    assert asyncio.run(check()) == [408, 408, 429]
+    assert num_sent <= 2 * 11
 
 
 def test_the_pages_run_nothing_but_their_own_scripts(small_bundle: Path) -> None:
     async def check() -> None:
         async with client_of(service_of(small_bundle)) as client:
-            for path in ("/", "/docs"):
-                answer = await client.get(path)
-                policy = answer.headers["content-security-policy"]
-                assert policy.startswith("default-src 'none'; script-src 'sha256-")
-                assert "unsafe" not in policy
-                assert "http" not in policy
-                assert 'src="http' not in answer.text, "nothing comes from elsewhere"
-                assert answer.headers["x-frame-options"] == "DENY"
+            answer = await client.get("/")
+            policy = answer.headers["content-security-policy"]
+            assert policy.startswith("default-src 'none'; script-src 'sha256-")
+            assert "unsafe" not in policy
+            assert "http" not in policy
+            assert 'src="http' not in answer.text, "nothing comes from elsewhere"
+            assert answer.headers["x-frame-options"] == "DENY"
             api = await client.get("/info")
             assert api.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
             assert api.headers["cache-control"] == "no-store"

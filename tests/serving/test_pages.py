@@ -285,15 +285,6 @@ def test_a_folder_and_a_pasted_photo_are_taken_like_dropped_ones(page: "playwrig
     page.locator("#labelling").wait_for(state="hidden")
 
 
-def test_the_documentation_shows_every_route_without_the_network(page: "playwright.Page", server: Server) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(f"{server.url}/docs")
-    page.get_by_role("heading", name="POST /predict").wait_for()
-    assert page.locator(".route").count() >= 12
-    assert all(url.startswith((server.url, "data:")) for url in asked)
-
-
 def test_the_page_asks_for_the_token(
     tabs: Callable[..., "playwright.Page"], small_bundle: Path, tmp_path: Path
 ) -> None:

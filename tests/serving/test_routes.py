@@ -3,17 +3,14 @@
 import asyncio
 import io
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from PIL import Image
 from servers import client_of, photo, run, service_of
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 
 import foster
-from foster.serving.routes import MOST_FIELD_BYTES, MOST_FIELDS, MOST_FILES, Form, read_form
+from foster.serving.routes import MOST_FILES
 
 
 def test_one_image_several_images_and_raw_bytes_are_answered_as_the_learner_does(small_bundle: Path) -> None:
@@ -88,46 +85,15 @@ def test_nothing_of_a_request_is_kept_without_feedback(bundle: Path, tmp_path: P
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def read(body: bytes, kind: str = "") -> Form:
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
+def test_a_form_may_have_64_files_whose_names_are_shown_without_folders(small_bundle: Path) -> None:
+    async def check(client: httpx.AsyncClient) -> None:
+        names = ["C:\\a\\b.png", "../../c.png", "d%2Fe.png", "g%5Ch.png"]
+        answer = await client.post("/predict", files=[("f", (name, photo())) for name in names])
+        assert [entry["image"] for entry in answer.json()["predictions"]] == ["b.png", "c.png", "e.png", "h.png"]
+        too_many = await client.post("/predict", files=[("f", ("a.png", b"1"))] * (MOST_FILES + 1))
+        assert (too_many.status_code, str(MOST_FILES) in too_many.json()["error"]) == (400, True)
 
-    headers = [(b"content-type", kind.encode())] if kind else []
-    return asyncio.run(read_form(Request({"type": "http", "method": "POST", "headers": headers}, receive)))
-
-
-def form(*parts: tuple[str, bytes]) -> bytes:
-    head = b"--x\r\nContent-Disposition: form-data; "
-    return b"".join(head + name.encode() + b"\r\n\r\n" + content + b"\r\n" for name, content in parts) + b"--x--\r\n"
-
-
-FORM = "multipart/form-data; boundary=x"
-
-
-def test_a_body_is_one_image_and_a_form_has_many_with_the_last_part_of_their_names() -> None:
-    assert read(b"bytes") == ([("image", b"bytes")], {})
-    assert read(b"") == ([], {})
-    files = [f'name="f"; filename="{name}"' for name in ("C:\\a\\b.png", "../../c.png", "d%2Fe.png", "g%5Ch.png", "")]
-    found = read(form(*((name, b"1") for name in files), ('name="label"', b"cat")), FORM)
-    assert [upload.name for upload in found.uploads][:4] == ["b.png", "c.png", "e.png", "h.png"]
-    assert found.fields["label"] == "cat"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        form(*[('name="f"; filename="a"', b"")] * (MOST_FILES + 1)),
-        form(*[(f'name="{k}"', b"") for k in range(MOST_FIELDS + 1)]),
-        form(('name="label"', b"x" * (MOST_FIELD_BYTES + 1))),
-        b"--y\r\n",
-    ],
-    ids=["files", "fields", "long", "broken"],
-)
-def test_a_form_beyond_its_limits_is_a_400(body: bytes) -> None:
-    with pytest.raises(HTTPException) as error:
-        read(body, FORM)
-    assert error.value.status_code == 400
-    assert error.value.detail.startswith("the form cannot be read")
+    run(service_of(small_bundle), check)
 
 
 def queue(folder: Path, num_photos: int) -> Path:

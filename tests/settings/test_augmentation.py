@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from foster.errors import SettingsError
-from foster.settings.augmentation import AUGMENTATIONS, Augmentation, augmentation_table
+from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.experiment import load_settings
 
 
@@ -48,21 +48,3 @@ def test_a_hole_that_hides_the_whole_image_is_refused(tmp_path: Path) -> None:
     assert load_settings(str(mine), ["method=replay"]).augmentation == "plain"
     with pytest.raises(SettingsError, match=r"augmentation\.cutout: .*multiple of 2, not 5"):
         load_settings(str(mine), ["augmentation.cutout=5"])
-
-
-def test_parts_are_changed_of_a_copy_of_what_was_asked_for() -> None:
-    table = augmentation_table("auto", "here")
-    assert table == dict(AUGMENTATIONS["auto"])
-    table["flip"] = False
-    assert AUGMENTATIONS["auto"].flip
-    given = {"cutout": 4}
-    assert augmentation_table(given, "here") == given
-    assert augmentation_table(given, "here") is not given
-    with pytest.raises(SettingsError, match=r"'autp'.*'auto'.*here"):
-        augmentation_table("autp", "here")
-
-
-def test_a_hole_may_be_as_large_as_the_shorter_side_and_no_larger() -> None:
-    holed = Augmentation(cutout=16)
-    assert holed.problem((16, 40)) is None
-    assert "40 x 14" in str(holed.problem((40, 14)))

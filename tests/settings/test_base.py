@@ -15,7 +15,7 @@ from foster.settings.experiment import (
     Settings,
     load_settings,
 )
-from foster.settings.fit import FitSettings, Frozen
+from foster.settings.fit import FitSettings, Frozen, meanings
 from foster.settings.foster import FosterSettings
 from foster.settings.learner import LearnerSettings
 from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
@@ -76,10 +76,10 @@ def test_plain_data_is_checked_as_a_file_is(data: dict[str, Any], mentions: str)
 def test_every_key_has_a_meaning_for_the_lists_of_keys() -> None:
     tables = (Settings, LearnerSettings, FitSettings, EngineSettings, PhotoSettings, SyntheticSettings)
     for model in (*tables, Augmentation, *METHOD_SETTINGS.values()):
+        texts = meanings(model)
         nameless = [
             name
             for name, field in model.model_fields.items()
-            if not field.description
-            and not (isinstance(field.annotation, type) and issubclass(field.annotation, Frozen))
+            if name not in texts and not (isinstance(field.annotation, type) and issubclass(field.annotation, Frozen))
         ]
         assert not nameless, f"{model.__name__}: {nameless}"

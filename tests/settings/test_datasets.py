@@ -6,7 +6,6 @@ import pytest
 
 from foster.errors import SettingsError
 from foster.settings.datasets import (
-    CATALOGUE,
     Asked,
     PhotoSettings,
     SyntheticSettings,
@@ -73,29 +72,8 @@ def test_no_file_is_looked_at_for_the_facts() -> None:
         assert (facts.num_classes, facts.image_size, facts.is_complete) == (num_classes, 64, num_classes > 0)
 
 
-@pytest.mark.parametrize(
-    ("name", "mean", "std"),
-    [
-        ("cifar10", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-        ("cifar100", (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
-        ("imagenet100", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-        ("imagenet1000", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-        ("folder", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    ],
-)
-def test_images_are_normalised_by_the_statistics_of_their_own_dataset(
-    name: str, mean: tuple[float, ...], std: tuple[float, ...]
-) -> None:
-    assert (CATALOGUE[name].mean, CATALOGUE[name].std) == (mean, std)
-
-
 def test_photos_are_kept_a_little_larger_than_they_are_seen_or_as_was_asked() -> None:
     assert PhotoSettings().kept_side == 256
     assert PhotoSettings(image_size=112).kept_side == 128
     assert PhotoSettings(short_side=300).kept_side == 300
     assert PhotoSettings(short_side=0).kept_side == 0
-
-
-def test_not_all_photos_can_be_test_photos() -> None:
-    with pytest.raises(ValueError, match="less than 1"):
-        PhotoSettings(test_share=1)

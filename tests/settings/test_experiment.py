@@ -2,15 +2,12 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from refusals import foster_options, refused
 
 from foster.errors import SettingsError
-from foster.settings.base import flat, keys_for, make
 from foster.settings.experiment import (
-    Settings,
     load_settings,
 )
 from foster.settings.fit import FitSettings
@@ -30,12 +27,6 @@ PUBLISHED = {
     "cifar100-b50-inc1": (0.95, 0.98, 64, (None, 20), (50, *(1,) * 50)),
 }
 """beta for boosting, beta for compression, batch, memory in all and per class, task sizes."""
-
-
-def plain(**changes: Any) -> dict[str, Any]:
-    """The least that a settings file must hold, changed; None takes a key away."""
-    data = {"dataset": "digits", "increment": 2, "memory_total": 100, **changes}
-    return {key: value for key, value in data.items() if value is not None}
 
 
 @pytest.mark.parametrize(
@@ -72,13 +63,6 @@ def test_a_preset_is_the_published_protocol(name: str) -> None:
     assert (options.temperature, options.distillation_weight) == (2, 1)
 
 
-def test_the_preset_for_a_first_try_has_tasks_of_two_digits_and_shortened_schedules() -> None:
-    settings = load_settings("digits")
-    assert (settings.sizes_of_tasks(), settings.memory_total, settings.batch_size) == ((2,) * 5, 200, 32)
-    assert (settings.seed, settings.epochs_scale, settings.engine.threads) == (1993, 0.1, 1)
-    assert (foster_options(settings).beta_boost, foster_options(settings).beta_compress) == (0.95, 0.97)
-
-
 @pytest.mark.parametrize("name", ["digits", *PUBLISHED])
 def test_a_preset_says_in_its_first_line_what_it_is_and_leaves_no_choice_of_data_or_memory_open(name: str) -> None:
     text = packaged_text("presets", name)
@@ -97,18 +81,16 @@ def test_a_preset_says_in_its_first_line_what_it_is_and_leaves_no_choice_of_data
         (["method=wa", "augmentation=auto"], "cifar100-b0-inc10-wa-auto-s1993"),
         (["augmentation=plain", "seed=7"], "cifar100-b0-inc10-foster-plain-s7"),
         (["augmentation.flip=false"], "cifar100-b0-inc10-foster-custom-s1993"),
+        (["recipe=plus"], "cifar100-b0-inc10-foster-plus-s1993"),
     ],
 )
-def test_the_name_of_a_run_tells_an_augmentation_that_is_not_the_published_one(overrides: list[str], name: str) -> None:
+def test_the_name_of_a_run_tells_its_recipe_and_an_unpublished_augmentation(overrides: list[str], name: str) -> None:
     assert load_settings("cifar100-b0-inc10", overrides).run_name == name
 
 
 def test_a_setting_in_the_place_of_the_preset_is_told_where_it_belongs() -> None:
     with pytest.raises(SettingsError, match="'dataset=folder'"):
         load_settings("dataset=folder")
-
-
-ODD = 'a "b" \\ c\t\x7f\x00 \u2028 日本 😀 = [x] # \r\n'
 
 
 @pytest.mark.parametrize(
@@ -130,28 +112,6 @@ def test_written_settings_load_again_as_equal_ones(source: str, overrides: tuple
     path.write_text(settings.toml(), encoding="utf-8")
     assert load_settings(str(path)) == settings
     assert load_settings(str(tmp_path)) == settings, "the folder of a run stands for its settings"
-
-
-def test_odd_text_in_settings_is_written_so_that_it_loads_again(tmp_path: Path) -> None:
-    settings = make(Settings, plain(data=ODD, foster={"unlabeled": ODD}, dataset="synthetic", class_order=None), "here")
-    names = tuple(f"{ODD}{k}" for k in range(10))
-    settings = settings.model_copy(update={"class_order": names})
-    path = tmp_path / "settings.toml"
-    path.write_bytes(settings.toml().encode())
-    assert load_settings(str(path)) == settings
-
-
-def test_a_written_file_holds_every_key_of_its_method(tmp_path: Path) -> None:
-    settings = load_settings("digits", ["dataset=synthetic"])
-    written = flat(tomllib.loads(settings.toml())).keys()
-    expected = {key for key in keys_for(Settings) if key.split(".")[0] not in METHOD_SETTINGS.keys() - {"foster"}}
-    missing = {key for key in expected - written if not key.startswith(("augmentation.", "photos."))}
-    silent = {"first_task_from", "learning_rate_scale", "memory_per_class", "order_seed", "plugins", "task_sizes"}
-    silent |= {"weights"} | {
-        f"foster.{key}" for key, value in flat(settings.options.model_dump()).items() if value is None
-    }
-    assert missing == silent, "only keys without a value may be left out"
-    assert written <= expected
 
 
 def test_the_last_word_wins() -> None:
@@ -194,7 +154,6 @@ def test_a_source_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert "did you mean 'digits'?" in refused(source="digits-b0-inc2")
     assert "cannot read settings file" in refused(source=str(tmp_path / "no.toml"))
     assert "cannot read settings file" in refused(source=str(tmp_path))
-    assert refused(source="a" * 5000)
 
 
 def test_a_folder_with_the_name_of_a_preset_does_not_hide_the_preset(
@@ -258,12 +217,6 @@ def test_a_class_order_is_read_from_a_file_beside_the_settings(tmp_path: Path, m
     assert load_settings("digits", ["class_order=order.txt"]) == settings
     with pytest.raises(SettingsError, match=r"class_order: cannot read .nothing"):
         load_settings("digits", ["class_order=nothing.txt"])
-    (tmp_path / "order.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(SettingsError, match=r"class_order: cannot read .order\.txt.: not UTF-8 text"):
-        load_settings("digits", ["class_order=order.txt"])
     (tmp_path / "order.txt").write_text('["zero", "one"]')
-    with pytest.raises(SettingsError, match=r"1 name in .*order\.txt.*; one class name a line"):
-        load_settings("digits", ["class_order=order.txt"])
-    (tmp_path / "order.txt").write_text(" \n")
     with pytest.raises(SettingsError, match=r"class_order: .*order\.txt"):
         load_settings("digits", ["class_order=order.txt"])

@@ -211,9 +211,7 @@ def test_small_batches_take_small_steps() -> None:
     assert settings.scaled_options(100, is_pretrained=False, batch_size=512).first.learning_rate == 0.1
 
 
-def test_every_key_has_a_description() -> None:
-    for name, field in LearnerSettings.model_fields.items():
-        assert field.description or name in ("engine", "options"), name
+def test_keys_of_tables_and_methods_are_dotted() -> None:
     assert {"foster.beta_boost", "engine.threads", "augmentation.flip", "memory_total"} <= set(
         keys_for(LearnerSettings)
     )

@@ -42,11 +42,6 @@ def test_what_is_said_beside_a_recipe_wins() -> None:
         assert options(settings).boost_branches == 2
 
 
-def test_the_name_of_the_run_tells_its_recipe() -> None:
-    assert load_settings(PRESET, ["recipe=plus"]).run_name == f"{PRESET}-foster-plus-s1993"
-    assert load_settings(PRESET).run_name == f"{PRESET}-foster-s1993"
-
-
 def test_a_file_of_ones_own_is_a_recipe(mine: str) -> None:
     settings = load_settings(PRESET, [f"recipe={mine}"])
     assert (settings.batch_size, options(settings).compress.epochs, settings.recipe) == (64, 7, "mine")

@@ -21,9 +21,7 @@ from foster.system.signals import SIGNALS
 def forking() -> ForkServerContext:
     """A server that has imported all but computed nothing: importing takes longer than all that a small run does."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["foster.experiment.run", "foster.cli.photos", "foster.serving.app", "foster.serving.connection"]
-    )
+    context.set_forkserver_preload(["foster.experiment.run", "foster.cli.photos", "foster.serving.app"])
     return context
 
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from foster.errors import FosterError
-from foster.events import Event, TaskEnded
+from foster.events import Event, PhaseStarted, TaskEnded, TaskStarted
 from foster.experiment.event_log import read_events
 from foster.experiment.folder import RunFolder
+from foster.experiment.plan import Plan
 from foster.experiment.run import Experiment
 from foster.settings.experiment import Settings, load_settings
 from foster.system.signals import Stopped, StopRequest
@@ -173,3 +174,19 @@ def assert_same(found: Outcome, expected: Outcome) -> None:
 
 def told_kinds(events: Sequence[Event]) -> list[str]:
     return [type(event).__name__ for event in events]
+
+
+def assert_is_planned(plan: Plan, results: dict[str, Any], told: Sequence[Event]) -> None:
+    """The results of the run, and the events that it told, are those of its plan."""
+    tasks = [event for event in told if isinstance(event, TaskStarted)]
+    phases = [event for event in told if isinstance(event, PhaseStarted)]
+    assert [(event.num_known + event.num_new, event.num_images) for event in tasks] == [
+        (task.num_total, task.new_images + task.exemplars) for task in plan.tasks
+    ]
+    assert [(event.task, event.phase, event.epochs, event.epochs * event.steps) for event in phases] == [
+        (task.index, *phase) for task in plan.tasks for phase in task.phases
+    ]
+    assert results["params_by_task"] == [task.params for task in plan.tasks]
+    assert results["memory_bytes"] == plan.memory_bytes
+    assert plan.total_epochs == sum(event.epochs for event in phases)
+    assert plan.training_bytes > plan.memory_bytes >= 0

@@ -12,8 +12,8 @@ from foster.cli import main
 from foster.errors import FolderError, SettingsError
 from foster.reports.groups import by_scenario
 from foster.reports.results import find_results
-from foster.sweep.folders import placed
 from foster.sweep.grid import PlannedRun, plan_runs
+from foster.sweep.run import placed
 
 TINY = [*tiny_sweeps.TINY, "epochs_scale=0.005"]
 

@@ -90,25 +90,27 @@ def test_very_long_values_still_have_folders_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("overrides", "fact"),
     [
-        (["seed=1,1"], "seed: 1 stands in the list more than once"),
-        (["seed=1,,2"], "seed: a value is missing between the commas of '1,,2'"),
-        (["seed=1", "seed=2"], "seed is given more than once; write seed=VALUE,VALUE"),
-        (["seed=1,01"], "'seed=1' and 'seed=01' are the same run"),
-        (["method=replay", "foster.beta_compress=0.9,0.97"], "beta_compress has no effect: the method is replay"),
-        (["method=finetune,lwf", "memory_total=50,60"], "memory_total has no effect: finetune has no memory"),
-        (["foster.beta_boost=[0.9,0.95"], "lacks a closing ]"),
-        (["seed"], "'seed' is not of the form key=value,value,..."),
-        (["method=foster,replai"], "unknown method 'replai'; did you mean 'replay'?"),
-        (["foster.beta_bost=0.9,0.95"], "unknown key 'foster.beta_bost'; did you mean 'foster.beta_boost'?"),
+        (["seed=1,,2"], "seed"),
+        (["seed=1", "seed=2"], "seed"),
+        (["method=replay", "foster.beta_compress=0.9,0.97"], "beta_compress"),
+        (["method=finetune,lwf", "memory_total=50,60"], "memory_total"),
+        (["foster.beta_boost=[0.9,0.95"], "]"),
+        (["seed"], "key=value"),
+        (["method=foster,replai"], "'replay'"),
+        (["foster.beta_bost=0.9,0.95"], "'foster.beta_boost'"),
     ],
 )
-def test_a_wrong_grid_is_refused_in_one_line(overrides: list[str], message: str):
+def test_a_wrong_grid_is_refused_in_one_line(overrides: list[str], fact: str):
     with pytest.raises(SettingsError) as caught:
         plan_runs("digits", overrides)
-    assert message in str(caught.value)
+    assert fact in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_two_ways_to_write_a_value_are_one_run():
+    assert len(plan_runs("digits", ["seed=1,01", "method=foster,foster"])) == 1
 
 
 def test_ranges_are_drawn_from_together_the_same_each_time_and_more_samples_add_to_them():

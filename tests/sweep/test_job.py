@@ -22,8 +22,7 @@ from foster.errors import DeviceError
 from foster.sweep import job as sweep_job
 from foster.sweep.grid import PlannedRun, plan_runs
 from foster.sweep.job import Slot, environment_for, find_slots, visible_gpus
-from foster.sweep.run import status_of, sweep
-from foster.sweep.table import Display
+from foster.sweep.run import Display, status_of, sweep
 from foster.system import signals as stopping
 from foster.system.locking import writer_of
 from foster.system.signals import Stopped

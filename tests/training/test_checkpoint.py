@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from any_input import SUPPRESSED
+from faults import SUPPRESSED, time_limit
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from limits import time_limit
 
 from foster.errors import FolderError
 from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress

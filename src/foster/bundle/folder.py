@@ -3,9 +3,9 @@
 ```
 bundle.json          schema version, settings, classes, preprocessing, temperature, history, hash of every file
 network.safetensors  the weights
-features.safetensors where the backbone is pretrained: sums over the features of all photos (float64: counts, class sums
-                     and second moment), the features of some (float16), and the id, the class and the last answer of
-                     each photo
+features.safetensors for pretrained backbones: sums over the features of all photos (float64: counts, class sums and
+                     second moment), the features of some photos (float16), and the id, the class and the last answer
+                     of each photo
 labels.txt           the class names, line by line in the order of their ids
 exemplars/0000/...   images that are trained on again, by class id: PNG at the network's size or, of photos, JPEG
 held-out/0000/...    images that are never trained on, to measure accuracy
@@ -46,7 +46,7 @@ from foster.version import __version__
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """A bundle that was read and found whole: its facts, its weights, and its exemplars as files in memory."""
+    """A bundle that was read and checked: its manifest, its weights, and its images as files in memory."""
 
     manifest: Manifest
     weights: dict[str, Tensor]
@@ -55,7 +55,7 @@ class Bundle:
     """Sums and features of photos; empty where there are none."""
 
     def memory(self, use: Use, title: str, is_tried: bool = True) -> ExemplarMemory:
-        """The images of one use, by class and in selection order; photos are decoded now where they are `is_tried`."""
+        """The images of one use, by class and in selection order. `is_tried` decodes photos to check them."""
         entries = [entry for entry in self.manifest.exemplars if entry.use == use]
         resizing = resizing_of(self.manifest.preprocessing)
         check_room(len(entries), resizing, num_copies=1)

@@ -28,9 +28,9 @@ class _Check(Document):
 
 
 class _Entry(Document):
-    """One `learn`, a change of classes, or a note of photos that were taken out.
+    """One `learn`, a change of classes, or a removal of photos.
 
-    Names are those of then, but for classes that were renamed or forgotten later.
+    Class names are those of that time, except for classes that were renamed or forgotten later.
     """
 
     when: str = ""
@@ -74,10 +74,8 @@ def entry_title(entry: Mapping[str, Any]) -> str:
 
 
 def trained_positions(history: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """For each class that was ever learned, by its last name, the smallest position (`learner.train.position`) of
-    any image of it that was trained on; 0 where the history does not tell.
-
-    Nothing is known of a class that was forgotten: its name is gone.
+    """For each class that was ever learned, by its current name, the smallest position (`learner.train.position`) of
+    its training images; 0 if the history does not contain it. Forgotten classes are left out.
     """
     smallest: dict[str, float] = {}
     for entry in history:
@@ -91,7 +89,7 @@ def trained_positions(history: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def last_checks(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The comparisons of the last entry that has some: by kind of images, then by class, under the names of now."""
+    """The checks of the last entry that has some: by kind of images, then by the current name of the class."""
     checks: dict[str, dict[str, Any]] = {}
     for entry in history:
         renamed = entry.get("renamed", {})

@@ -63,7 +63,7 @@ class FileFacts(Frozen):
 
 
 class ExemplarFile(Frozen):
-    """One stored image: its file, its class id, and what it is for. Their order is the selection order."""
+    """One stored image. The order of the entries is the selection order."""
 
     file: FileName
     class_id: Count
@@ -71,13 +71,8 @@ class ExemplarFile(Frozen):
 
     @property
     def id(self) -> str:
-        """A name that an image keeps for life: the start of the hash of its pixels."""
+        """The start of the hash of the pixels, which an image keeps in every bundle."""
         return Path(self.file).stem.rpartition("-")[2]
-
-    @property
-    def full_id(self) -> str:
-        """Class id and id, as in the file's path: one picture may be kept in several classes."""
-        return f"{self.class_id:04d}/{self.id}"
 
 
 class Manifest(Frozen):

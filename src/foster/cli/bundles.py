@@ -30,7 +30,7 @@ def info(
         bool, typer.Option("--classes", help="Also show every class of the last learn, before and after it.")
     ] = False,
     has_exemplars: Annotated[
-        bool, typer.Option("--exemplars", help="Also show what is kept of each class, and ids for forget --image.")
+        bool, typer.Option("--exemplars", help="Also show how many photos are kept of each class, and some ids.")
     ] = False,
     sheet: Annotated[
         Path | None, typer.Option(metavar="SHEET.png", help="Draw all images that are kept, with their ids.")
@@ -52,25 +52,15 @@ def info(
     if has_classes and not is_json:
         text += texts.classes_text(manifest.history)
     if has_exemplars and not is_json:
-        text += "\n" + texts.exemplars_text(manifest, _with_features(bundle))
+        text += "\n" + texts.exemplars_text(manifest)
     output.echo(text, nl=False)
-
-
-def _with_features(bundle: Path) -> "list[tuple[int, str]]":
-    """Class id and photo id of the photos whose features a bundle keeps."""
-    from foster.bundle.folder import read_bundle
-    from foster.learner.features import FeatureStore
-
-    whole = read_bundle(bundle)
-    store = FeatureStore.of(whole.features, len(whole.manifest.classes), str(bundle))
-    return list(zip(store.kept_labels.tolist(), store.kept_ids, strict=True)) if store else []
 
 
 def _draw_sheet(bundle: Path, sheet: Path) -> None:
     from foster.bundle.folder import read_bundle
-    from foster.reports.contact_sheet import check_writable, draw_sheet
+    from foster.reports.contact_sheet import check_place, draw_sheet
 
-    check_writable(sheet)
+    check_place(sheet)
     whole = read_bundle(bundle)
     draw_sheet(whole, sheet)
     output.show(f"{sheet}: {counted(len(whole.manifest.exemplars), 'image')} with their ids")
@@ -119,9 +109,8 @@ def forget(
         list[str] | None,
         typer.Option(
             "--image",
-            metavar="ID",
-            help="An image that the new bundle does not keep (ID or CLASSID/ID, as 'foster info --exemplars' lists "
-            "them); may be repeated.",
+            metavar="PHOTO",
+            help="A photo to forget: its file, or its id as 'foster info --sheet' draws it; may be repeated.",
         ),
     ] = None,
     max_drop: MaxDrop = None,
@@ -137,7 +126,7 @@ def forget(
     Example: foster forget bundles/current owl --bundle bundles/new
     """
     if bool(names) == bool(images):
-        raise SettingsError("name the classes to forget, or the images (--image ID), not both")
+        raise SettingsError("name the classes to forget, or the images (--image PHOTO), not both")
     if images:
         mend(old, bundle, lambda learner: learner.remove_photos(*images), is_promoting)
         return
@@ -258,5 +247,4 @@ def export(
         f"checked on {report.num_checked} {report.checked_on}, "
         f"probabilities differ from PyTorch by {report.largest_difference:.1g} at most"
     )
-    snippet = f"\nwithout foster, in Python:\n\n{report.snippet.rstrip()}"
-    output.show(what, f"{report.facts_file}: labels and preprocessing", snippet)
+    output.show(what, f"{report.facts_file}: labels and preprocessing; docs/photos.md shows a program that uses both")

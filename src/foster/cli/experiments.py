@@ -237,21 +237,12 @@ def sweep(
     )
     folder = out or default_folder(source)
     # Imported only now, since it loads torch: a wrong key is answered at once.
-    from foster.sweep import run as sweeping
-    from foster.sweep.folders import placed
-    from foster.sweep.job import find_slots
+    from foster.sweep.run import execute, preview
 
-    if not is_dry_run:
-        sweeping.execute(runs, folder, jobs_per_gpu, jobs, cluster)
-        return
-    slots = find_slots(runs, jobs_per_gpu, jobs)
-    runs = placed(runs, folder)
-    for each in runs:
-        status = sweeping.status_of(each, folder)
-        is_to_continue = status.is_continued and status.state == "waiting"
-        typer.echo(f"{'to continue' if is_to_continue else status.state:<12}{each.name}")
-    devices = ", ".join(slot.name for slot in slots)
-    typer.echo(f"{counted(len(runs), 'run')}, {len(slots)} at a time ({devices}), in {folder}")
+    if is_dry_run:
+        typer.echo(preview(runs, folder, jobs_per_gpu, jobs))
+    else:
+        execute(runs, folder, jobs_per_gpu, jobs, cluster)
 
 
 def study(
@@ -295,47 +286,21 @@ def study(
 
     Example: foster study components --preset digits
     """
-    from foster.settings.toml import packaged_names
-    from foster.studies.study import distinct_runs, load_study, plan_study
+    from foster.studies.study import plan_studies
 
     names = [word for word in words if "=" not in word]
-    overrides = all_changes([word for word in words if "=" in word], recipes)
-    titles = [Path(name).stem for name in names]
-    if not names:
-        known = ", ".join(packaged_names("studies"))
-        raise SettingsError(f"which study? one of {known}, or a .toml file of your own")
-    if len(set(titles)) < len(titles):
-        raise SettingsError(f"two studies are called '{next(title for title in titles if titles.count(title) > 1)}'")
-    chosen = [load_study(name) for name in names]
-    place = str(data) if data else None
-    planned = [plan_study(each, preset, overrides, place, plugins) for each in chosen]
-    is_one = len(names) == 1
-    folder = out or Path("runs") / (f"study-{titles[0]}" if is_one else "studies")
+    changes = all_changes([word for word in words if "=" in word], recipes)
+    studies = plan_studies(names, preset, changes, str(data) if data else None, plugins)
+    folder = out or Path("runs") / (f"study-{studies[0].name}" if len(studies) == 1 else "studies")
     if results is not None and not results.is_dir():
         raise FolderError(f"no folder '{results}' (--results)")
-    results = results or Path("results")
     # Imported only now, since it loads torch: a wrong key is answered at once.
-    from foster.studies.run import PlannedStudy, known_results, run_studies
+    from foster.studies.run import preview, run_studies
 
     if is_dry_run:
-        from foster.sweep.folders import placed
-
-        different = distinct_runs(runs for variants in planned for runs in variants.values())
-        known_runs = known_results(different, results)
-        placed([each for each in different if each.settings.toml() not in known_runs], folder)
-        for title, variants in zip(titles, planned, strict=True):
-            for variant, runs in variants.items():
-                for each in runs:
-                    found = known_runs.get(each.settings.toml())
-                    text = f"{variant if is_one else f'{title}: {variant}'}: {each.name}"
-                    typer.echo(f"{text} (in {found.path})" if found else text)
-        if not is_one or known_runs:
-            missing = len(different) - len(known_runs)
-            typer.echo(f"{len(different)} different runs, {missing} of them to be trained, in {folder}")
-        return
-    pages = [folder if is_one else folder / title for title in titles]
-    studies = [PlannedStudy(*each) for each in zip(chosen, planned, pages, strict=True)]
-    run_studies(studies, folder, results, jobs_per_gpu=jobs_per_gpu, jobs=jobs, cluster=cluster)
+        typer.echo(preview(studies, folder, results or Path("results")))
+    else:
+        run_studies(studies, folder, results or Path("results"), jobs_per_gpu=jobs_per_gpu, jobs=jobs, cluster=cluster)
 
 
 def list_(
@@ -357,30 +322,22 @@ def list_(
     load_plugins(())
     if kind is None:
         for each, make in LISTINGS.items():
-            typer.echo(
-                textwrap.fill(
-                    ", ".join(make()),
-                    110,
-                    initial_indent=f"{each:<11}",
-                    subsequent_indent=" " * 11,
-                    break_on_hyphens=False,
-                )
-            )
+            _echo_entry(each, ", ".join(make()), 11)
         typer.echo("'foster list KIND' explains them.")
         return
     if kind not in LISTINGS:
         raise SettingsError(f"unknown kind '{kind}'{suggestion(kind, LISTINGS)}; choose from {', '.join(LISTINGS)}")
     listing = LISTINGS[kind]()
-    if name is None:
-        width = max(map(len, listing))
-        for each, text in listing.items():
-            typer.echo(
-                textwrap.fill(
-                    f"{each:<{width}}  {text}", 118, subsequent_indent=" " * (width + 2), break_on_hyphens=False
-                )
-            )
+    if name is not None:
+        typer.echo(_shown(kind, name, listing), nl=False)
         return
-    typer.echo(_shown(kind, name, listing), nl=False)
+    for each, text in listing.items():
+        _echo_entry(each, text, max(map(len, listing)) + 2)
+
+
+def _echo_entry(name: str, text: str, indent: int) -> None:
+    line = f"{name:<{indent}}{text}"
+    typer.echo(textwrap.fill(line, 118, subsequent_indent=" " * indent, break_on_hyphens=False))
 
 
 def _titles(room: str) -> dict[str, str]:
@@ -449,9 +406,11 @@ def method_text(name: str) -> str:
     its meaning as a comment."""
     from foster.reports.results import CLASSIFIERS
     from foster.settings import toml as toml_text
+    from foster.settings.fit import meanings
     from foster.settings.methods import METHOD_SETTINGS
 
     settings = METHOD_SETTINGS[name]
+    texts = meanings(settings)
     facts = [
         settings.summary,
         *([settings.paper] if settings.paper else []),
@@ -462,8 +421,7 @@ def method_text(name: str) -> str:
     top, table, schedules = text.partition(f"\n[{name}.")
     lines = [line for fact in facts for line in _comment(fact)]
     for line in top.splitlines():
-        field = settings.model_fields.get(line.partition(" = ")[0])
-        lines += [*_comment(field.description if field and field.description else ""), line]
+        lines += [*_comment(texts.get(line.partition(" = ")[0], "")), line]
     return "\n".join(lines) + "\n" + table + schedules
 
 
@@ -524,7 +482,7 @@ def table(
         records = tables.run_records(results)
         if not by_task:
             records = tables.summary_records(results, across_orders=across_orders)
-        output.echo(tables.csv_text(records) if is_csv else tables.json_text(records), nl=False)
+        output.echo(tables.csv_text(records) if is_csv else json.dumps(records, indent=2) + "\n", nl=False)
     else:
         grids = tables.accuracy_grids(results)
         if not by_task:

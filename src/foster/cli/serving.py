@@ -7,8 +7,6 @@ import typer
 
 from foster.cli.options import Device, Plugins, unknown_choice
 
-MEBIBYTE = 2**20
-
 
 def serve(
     path: Annotated[
@@ -29,15 +27,8 @@ def serve(
             show_default=False,
         ),
     ] = "",
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A name that the server may be called by without a token; may be repeated."),
-    ] = None,
     feedback: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep photos that people give a class, for 'foster learn'.")
-    ] = None,
-    feedback_mib: Annotated[
-        int | None, typer.Option(metavar="MIB", min=1, help="Take no more feedback than this.")
     ] = None,
     to_label: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Photos that the page offers to label (needs --feedback).")
@@ -61,13 +52,7 @@ def serve(
     batch_size: Annotated[
         int, typer.Option(metavar="N", min=1, help="Images computed together at most; 1 computes each alone.")
     ] = 64,
-    batch_ms: Annotated[
-        float,
-        typer.Option(metavar="MS", min=0, max=1000, help="How long an image waits for others that are on their way."),
-    ] = 3.0,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="For headers (at most 10), a body, and an answer.")
-    ] = 30.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="How long an answer may take.")] = 30.0,
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
@@ -87,16 +72,13 @@ def serve(
             host=host,
             port=port,
             token=token,
-            allowed_hosts=tuple(allow_host or ()),
             feedback=feedback,
-            max_feedback_bytes=feedback_mib and feedback_mib * MEBIBYTE,
             to_label=to_label,
             device=device,
             unknown_below="auto" if below is None else below,
-            max_bytes=max_mib * MEBIBYTE,
+            max_bytes=max_mib * 2**20,
             max_waiting=max_waiting,
             batch_size=batch_size,
-            batch_window=batch_ms / 1000,
             timeout=timeout,
         )
     )

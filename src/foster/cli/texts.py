@@ -1,4 +1,4 @@
-"""The output of the commands for photos and bundles."""
+"""The output of the commands for photos and bundles: tables and lines of text from reports and manifests."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from foster.bundle.history import entry_title, last_checks
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
 from foster.settings.engine import EngineSettings
+from foster.settings.fit import meanings
 from foster.settings.learner import LearnerSettings
 from foster.settings.learner_defaults import PRESETS
 from foster.system.counts import ABSENT, counted, duration, size_text
@@ -26,22 +27,16 @@ if TYPE_CHECKING:  # they load torch
     from foster.learner.check import CheckReport, Finding
     from foster.learner.reports import ClassChange, LearnReport, MendReport, Prediction, UpdateCheck
 
-MAX_LISTED = 12
-NUM_IDS_SHOWN = 3
+MOST_NAMES, MOST_LINES, MOST_CLASSES = 12, 10, 40
+"""Most names in a line, lines of one kind, and classes in a table; the JSON has all."""
+
 CHECK_TITLES = {
     "held-out": "on photos the classifier had not seen",
     "exemplar": "on exemplars, which are trained on",
 }
-GUESS = " (a guess: 3 to 4 of 100 right labels are named, too)"
-RULES = {"stretch": "stretched to it", "crop": "most of each photo"}
 CHECK_COLUMNS = ("images", "before", "after", "right -> wrong")
-
-NUM_CLASSES_SHOWN = 40
-NUM_UNREADABLE_SHOWN = 10
-NUM_DOUBLES_SHOWN = 10
-NUM_SHOWN = 10
-NUM_PHOTOS_SHOWN = 4
-"""Of the findings of one kind, and of the photos of a finding."""
+RESIZING = {"stretch": "stretched to it", "crop": "most of each photo"}
+GUESS = " (a guess: 3 to 4 % of right labels are listed, too)"
 
 
 def columns(sides: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -63,13 +58,32 @@ def percent(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.1f} %"
 
 
-def listed(names: Sequence[str], limit: int = MAX_LISTED) -> str:
+def listed(names: Sequence[str], limit: int = MOST_NAMES) -> str:
+    """The names in a line; of many, the first ones and their number."""
     more = f", ... ({len(names)} in all)" if len(names) > limit else ""
     return ", ".join(map(printable, names[:limit])) + more
 
 
-def _first(names: Sequence[str]) -> str:
-    return ", ".join([*map(printable, names[:MAX_LISTED]), *["..."] * (len(names) > MAX_LISTED)])
+def _some(lines: Sequence[str]) -> list[str]:
+    """The lines; of many, the first ones and how many more there are."""
+    num_more = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], *([f"  ... {num_more} more"] if num_more > 0 else [])]
+
+
+def left_out_lines(empty_classes: Sequence[str], passed_over: Mapping[str, int]) -> list[str]:
+    from foster.data.photos.find import passed_over_text
+
+    lines = [f"left out, without a readable image: {listed(empty_classes)}"] if empty_classes else []
+    if passed_over:
+        lines.append(f"passed over, not taken for images: {printable(passed_over_text(passed_over))}")
+    return lines
+
+
+def unreadable_lines(unreadable: "Sequence[Unreadable]") -> list[str]:
+    if not unreadable:
+        return []
+    lines = [f"  {printable(entry.name)}: {printable(entry.reason)}" for entry in unreadable]
+    return [f"left out, cannot be read: {counted(len(unreadable), 'image')}", *_some(lines)]
 
 
 def promotion_text(moved: Promotion) -> str:
@@ -77,22 +91,6 @@ def promotion_text(moved: Promotion) -> str:
         return f"{moved.link} already points at {moved.after}"
     before = f" (before: {moved.before})" if moved.before else ""
     return f"{moved.link} -> {moved.after}{before}"
-
-
-def keys_text() -> str:
-    """All keys of `foster learn`, with their defaults and what they mean."""
-    own = {name: field for name, field in LearnerSettings.model_fields.items() if name not in ("options", "engine")}
-    engine = {f"engine.{name}": field for name, field in EngineSettings.model_fields.items()}
-    rows = []
-    for name, field in (own | engine).items():
-        default = (
-            "by training or data" if field.default is None else ABSENT if field.default in ("", ()) else field.default
-        )
-        rows.append((name, str(default), (field.description or "").replace("\n", " ")))
-    trainings = [(name, preset.summary) for name, preset in PRESETS.items()]
-    text = columns("lll", ("key", "default", "meaning"), rows)
-    text += "\n" + columns("ll", ("training", "meaning"), trainings)
-    return text + "\nA method's own keys, such as wa.temperature=3: foster list methods NAME\n"
 
 
 def info_text(manifest: Manifest, folder: Path) -> str:
@@ -115,8 +113,8 @@ def info_text(manifest: Manifest, folder: Path) -> str:
         ("method", manifest.method),
         *([("plug-ins", ", ".join(map(str, manifest.plugins)))] if manifest.plugins else []),
         ("backbone", manifest.backbone),
-        ("images", f"{facts.height} x {facts.width} pixels, {RULES[facts.rule]}"),
-        ("classes", f"{len(manifest.classes)}: {_first(manifest.classes)}"),
+        ("images", f"{facts.height} x {facts.width} pixels, {RESIZING[facts.rule]}"),
+        ("classes", f"{len(manifest.classes)}: {listed(manifest.classes)}"),
         ("memory", f"{kept_images} (budget {budget})"),
         ("confidence", calibrated),
         ("unknown", _unknown_text(manifest)),
@@ -175,110 +173,46 @@ def classes_text(history: Sequence[dict[str, Any]]) -> str:
     return "".join(f"\n{table}" for table in tables) or "\nno images were compared in the last learn\n"
 
 
-def check_table(kind: str, rows: Sequence[Sequence[str]]) -> str:
-    """Accuracy before and after an update, on images of one kind."""
-    return columns("lrrrr", (CHECK_TITLES[kind], *CHECK_COLUMNS), rows)
-
-
-def change_row(title: str, change: Mapping[str, Any]) -> tuple[str, ...]:
-    """The change of one class, from the history; a new class has no accuracy before."""
-    flips = ABSENT if change["before"] is None else str(change["negative_flips"])
-    return title, str(change["images"]), percent(change["before"]), percent(change["after"]), flips
-
-
-def exemplars_text(manifest: Manifest, with_features: Sequence[tuple[int, str]] = ()) -> str:
-    """A row for each class: how many images are kept, and the ids of the first ones. Of a class without a kept image,
-    all ids of photos whose features are kept (class id and photo id in `with_features`): no sheet can draw them."""
-    photos = dict.fromkeys((*((entry.class_id, entry.id) for entry in manifest.exemplars), *with_features))
-    num_classes = Counter(photo_id for _, photo_id in photos)
+def exemplars_text(manifest: Manifest) -> str:
+    """A row for each class: how many images are kept, and the ids of the first ones."""
+    num_classes = Counter(entry.id for entry in manifest.exemplars)
     rows = []
     for class_id, name in enumerate(manifest.classes):
-        own = [entry.use for entry in manifest.exemplars if entry.class_id == class_id]
-        counts = [str(own.count(use)) for use in ("exemplars", "held-out")]
-        ids = [one if num_classes[one] == 1 else f"{label:04d}/{one}" for label, one in photos if label == class_id]
-        shown = ids[:NUM_IDS_SHOWN] + ["..."] * (len(ids) > NUM_IDS_SHOWN) if own else ids
+        entries = [entry for entry in manifest.exemplars if entry.class_id == class_id]
+        counts = [str(sum(entry.use == use for entry in entries)) for use in ("exemplars", "held-out")]
+        ids = [entry.id if num_classes[entry.id] == 1 else f"{class_id:04d}/{entry.id}" for entry in entries]
+        shown = ids[:3] + ["..."] * (len(ids) > 3)
         rows.append((f"{class_id:04d}", name, *counts, " ".join(shown)))
     table = columns("llrrl", ("id", "class", "exemplars", "held out", "ids of photos"), rows)
     drawn = "--sheet FILE.png draws all images; " if manifest.exemplars else ""
-    return f"{table}\n{drawn}'foster forget BUNDLE --image ID' makes a bundle without a photo\n"
+    return f"{table}\n{drawn}'foster forget BUNDLE --image PHOTO' takes an id or a file\n"
 
 
-def csv_header(num_ranks: int) -> list[str]:
-    ranks = [f"{what}{k}" for k in range(1, num_ranks + 1) for what in ("label", "probability")]
-    return ["image", "label", "confidence", "is_unknown", "error", *(ranks if num_ranks > 1 else [])]
+def mend_text(report: "MendReport") -> str:
+    """What was done to which classes, and accuracy before and after."""
+    lines = [_done(report)]
+    if report.forgotten and report.is_trained:
+        lines.append("the backbone was trained on these photos, too, and is unchanged")
+    return "\n".join(["\n".join(lines) + "\n", *(check_text(check) for check in report.checks)])
 
 
-def csv_row(prediction: "Prediction", num_ranks: int, is_terminal: bool) -> list[Any]:
-    """The fields of a row, as many as the header has, also for an error; names are escaped for a terminal."""
-    is_unknown = None if prediction.error else str(prediction.is_unknown).lower()
-    row: list[Any] = [prediction.name, prediction.label, prediction.confidence, is_unknown, prediction.error]
-    if num_ranks > 1:
-        row += [value for entry in prediction.top for value in (entry.label, entry.probability)]
-    if is_terminal:
-        row = [printable(value) if isinstance(value, str) else value for value in row]
-    return row + [None] * (len(csv_header(num_ranks)) - len(row))
+def _done(report: "MendReport") -> str:
+    held_out = f" and {counted(report.num_held_out, 'held-out photo')}" if report.num_held_out else ""
+    images = f"{counted(report.num_exemplars, 'kept photo')}{held_out}"
+    if report.removed:
+        return f"removed {counted(len(report.removed), 'photo')}"
+    if report.forgotten:
+        return f"forgot {listed(report.forgotten)}: all that was kept of it is gone, {images} among it"
+    names, (into, *_) = list(report.renamed), report.renamed.values()
+    if len(names) == 1:
+        return f"renamed {printable(names[0])} to {printable(into)}"
+    return f"merged {listed(names)} into {printable(into)}, with {images}"
 
 
-def prediction_line(prediction: "Prediction", width: int) -> str:
-    if prediction.error is not None:
-        return f"{padded(printable(prediction.name), width)}  error: {prediction.error}"
-    best = ", ".join(f"{entry.label} {100 * entry.probability:.1f} %" for entry in prediction.top)
-    return f"{padded(printable(prediction.name), width)}  {f'unknown ({best})' if prediction.is_unknown else best}"
-
-
-def learn_text(report: "LearnReport", training: str, num_shown: int | None = NUM_CLASSES_SHOWN) -> str:
-    """What was learned, then accuracy before and after by class; `num_shown` is None for all classes."""
-    lines = []
-    if report.new_classes:
-        lines.append(f"new classes: {listed(report.new_classes)}")
-    if report.more_of:
-        lines.append("more of: " + listed([f"{name} (+{count})" for name, count in report.more_of.items()]))
-    if report.num_repeated:
-        lines.append(f"passed over, kept from earlier learns: {counted(report.num_repeated, 'image')}")
-    lines += doubles_lines(report)
-    lines += left_out_lines(report.empty_classes, report.passed_over)
-    lines.append(_learned(report, training))
-    lines += unreadable_lines(report.unreadable)
-    if report.held_out is None:
-        lines.append("nothing was measured: 'foster evaluate' measures the accuracy on other photos")
-    else:
-        lines.append(_measured(report))
-    if report.uncompared:
-        lines.append(f"nothing to compare is kept of {listed(report.uncompared)}: what they lost is not known")
-    if report.held_out is not None and report.held_out.known and len(report.variants) > 1:
-        from foster.reports.progress import in_plain_words
-
-        accuracies = [f"{in_plain_words(name)} {percent(accuracy)}" for name, accuracy in report.variants.items()]
-        lines.append(f"on held-out images, mean over all classes: {', '.join(accuracies)}")
-    if report.better_in_closed_form:
-        lines.append(report.better_in_closed_form)
-    if report.failed_classes:
-        lines.append(f"warning: hardly a photo is right of {listed(report.failed_classes)}; more photos may help")
-    if report.held_out is not None and report.unmeasured_classes:
-        lines.append(f"too few photos to measure, so not in the table: {listed(report.unmeasured_classes)}")
-    return "\n".join(["\n".join(lines) + "\n", *(check_text(check, num_shown) for check in report.checks)])
-
-
-def _learned(report: "LearnReport", training: str) -> str:
-    """How many photos were learned, how, and in what time."""
-    seconds = duration(report.seconds)
-    if report.is_closed_form:
-        return f"{counted(report.num_trained, 'photo')} learned in closed form, in {seconds}"
-    trained = f"{counted(report.num_trained, 'image')} trained on, {report.num_held_out:,} held out"
-    return f"{trained}, in {seconds} (training {training})"
-
-
-def _measured(report: "LearnReport") -> str:
-    low, high = report.interval
-    share = f"{100 * report.num_right / max(1, report.num_measured):.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
-    how = "each photo judged by a classifier of all the others" if report.is_closed_form else "on held-out photos"
-    return f"{how}: {report.num_right:,} of {report.num_measured:,} right ({share})"
-
-
-def check_text(check: "UpdateCheck", num_shown: int | None = NUM_CLASSES_SHOWN) -> str:
+def check_text(check: "UpdateCheck", num_shown: int | None = MOST_CLASSES) -> str:
     """A row for each class, those that lost most first, known and new classes apart."""
     known = sorted(check.known, key=lambda entry: entry.after - (entry.before or 0.0))
-    # What was trained on tells little where it is right: only what went wrong is listed.
+    # Exemplars are trained on, so most of them are right: only classes with mistakes are listed.
     losers = known if check.kind == "held-out" else [entry for entry in known if entry.num_negative_flips]
     rows: list[tuple[str, ...]] = []
     if known:
@@ -298,71 +232,31 @@ def _class_rows(entries: "Sequence[ClassChange]", num_shown: int | None) -> list
     return rows + ([(f"  ... {num_left} more (foster info --classes)", "", "", "", "")] if num_left else [])
 
 
-def doubles_lines(report: "LearnReport") -> list[str]:
-    """Equal photos in several classes."""
-    lines = []
-    for entry in report.kept_elsewhere[:NUM_DOUBLES_SHOWN]:
-        photos = _photos(entry.num_photos, f" of '{printable(entry.name)}' is", f" of '{printable(entry.name)}' are")
-        known = printable(entry.kept_as)
-        lines.append(f"{photos} already kept as '{known}'; was the folder renamed, or is a photo in the wrong one?")
-    lines += ["..."] * (len(report.kept_elsewhere) > NUM_DOUBLES_SHOWN)
-    if report.shared:
-        names = " and ".join(f"'{printable(name)}'" for name in report.shared.class_names)
-        photos = _photos(report.shared.num_photos, " lies", " lie")
-        lines.append(f"{photos} in more than one class, such as {printable(report.shared.example)} ({names})")
-    return lines
+def check_table(kind: str, rows: Sequence[Sequence[str]]) -> str:
+    """Accuracy before and after an update, on images of one kind."""
+    return columns("lrrrr", (CHECK_TITLES[kind], *CHECK_COLUMNS), rows)
 
 
-def _photos(count: int, one: str, many: str) -> str:
-    return f"1 photo{one}" if count == 1 else f"{count} photos{many}"
+def change_row(title: str, change: Mapping[str, Any]) -> tuple[str, ...]:
+    """The change of one class, from the history; a new class has no accuracy before."""
+    flips = ABSENT if change["before"] is None else str(change["negative_flips"])
+    return title, str(change["images"]), percent(change["before"]), percent(change["after"]), flips
 
 
-def left_out_lines(empty_classes: Sequence[str], passed_over: Mapping[str, int]) -> list[str]:
-    from foster.data.photos.find import passed_over_text
-
-    lines = [f"left out, without a readable image: {listed(empty_classes)}"] if empty_classes else []
-    if passed_over:
-        lines.append(f"passed over, not taken for images: {printable(passed_over_text(passed_over))}")
-    return lines
-
-
-def unreadable_lines(unreadable: "Sequence[Unreadable]") -> list[str]:
-    lines = [f"left out, cannot be read: {counted(len(unreadable), 'image')}"] if unreadable else []
-    lines += [f"  {printable(entry.name)}: {printable(entry.reason)}" for entry in unreadable[:NUM_UNREADABLE_SHOWN]]
-    return lines + (["  ..."] if len(unreadable) > NUM_UNREADABLE_SHOWN else [])
-
-
-def evaluation_text(report: "EvaluationReport") -> str:
-    """The classes with the lowest accuracy first."""
-    from foster.learner.reports import UNKNOWN
-
-    rows = [
-        (entry.name, str(entry.num_images), percent(entry.accuracy), entry.mistaken_for or ABSENT)
-        for entry in sorted(report.classes, key=lambda entry: entry.accuracy)
-    ]
-    text = columns("lrrl", ("class", "images", "accuracy", "most often mistaken for"), rows)
-    on = f"{counted(report.num_images, 'image')} of {counted(len(report.classes), 'class')}"
-    text += f"\naccuracy {report.accuracy:.2f} % on {on}"
-    text += f" (mean over classes {report.class_accuracy:.2f} %)"
-    text += f", confidence off by {report.calibration_error:.1f} points\n"
-    if report.num_trained_on:
-        text += (
-            f"warning: {report.num_trained_on} of these images were learned from; the accuracy on new photos is lower\n"
-        )
-    if report.unknown:
-        unknown = report.unknown
-        text += (
-            f"unknown things: {unknown.num_refused} of {unknown.num_images} refused with --unknown auto, and "
-            f"{unknown.num_known_refused} of {report.num_images} known ones; "
-            f"known looks more familiar than unknown in {100 * unknown.auroc:.1f} % of all pairs\n"
-        )
-    if report.unknown_classes:
-        left_out = [f"{name} ({count})" for name, count in report.unknown_classes.items()]
-        text += f"left out, since the bundle does not know them: {listed(left_out)}\n"
-    if UNKNOWN in report.unknown_classes:
-        text += "unknown things cannot be told: too few images were held out for --unknown auto\n"
-    lines = left_out_lines(report.empty_classes, report.passed_over) + unreadable_lines(report.unreadable)
-    return text + "".join(f"{line}\n" for line in lines)
+def keys_text() -> str:
+    """All keys of `foster learn`, with their defaults and what they mean."""
+    rows = []
+    for prefix, model in (("", LearnerSettings), ("engine.", EngineSettings)):
+        texts = meanings(model)
+        for name, field in model.model_fields.items():
+            usual = ABSENT if field.default in ("", ()) else field.default
+            default = "by training or data" if usual is None else str(usual)
+            if name not in ("options", "engine"):
+                rows.append((prefix + name, default, texts.get(name, "").replace("\n", " ")))
+    trainings = [(name, preset.summary) for name, preset in PRESETS.items()]
+    text = columns("lll", ("key", "default", "meaning"), rows)
+    text += "\n" + columns("ll", ("training", "meaning"), trainings)
+    return text + "\nA method's own keys, such as wa.temperature=3: foster list methods NAME\n"
 
 
 def check_report_text(report: "CheckReport") -> str:
@@ -391,32 +285,131 @@ def check_report_text(report: "CheckReport") -> str:
 
 
 def _details(title: str, findings: "Sequence[Finding]") -> str:
-    lines = [f"{title}:"]
-    for finding in findings[:NUM_SHOWN]:
-        names = [photo.name for photo in finding.photos[:NUM_PHOTOS_SHOWN]]
-        more = ["..."] * (len(finding.photos) > NUM_PHOTOS_SHOWN)
-        photos = ", ".join([*map(printable, names), *more])
+    lines = []
+    for finding in findings:
+        photos = listed([photo.name for photo in finding.photos], 4)
         lines.append(f"  {photos}: {printable(finding.detail)}" if photos else f"  {printable(finding.detail)}")
-    lines += [f"  ... {len(findings) - NUM_SHOWN} more (--json lists all)"] * (len(findings) > NUM_SHOWN)
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in [f"{title}:", *_some(lines)])
 
 
-def mend_text(report: "MendReport") -> str:
-    """What was done to which classes, and accuracy before and after."""
-    lines = [_done(report)]
-    if report.forgotten and report.is_trained:
-        lines.append("the backbone was trained on it and is as it was")
-    return "\n".join(["\n".join(lines) + "\n", *(check_text(check) for check in report.checks)])
+def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOST_CLASSES) -> str:
+    """What was learned, then accuracy before and after by class; `num_shown` is None for all classes."""
+    lines = []
+    if report.new_classes:
+        lines.append(f"new classes: {listed(report.new_classes)}")
+    if report.more_of:
+        lines.append("more of: " + listed([f"{name} (+{count})" for name, count in report.more_of.items()]))
+    if report.num_repeated:
+        lines.append(f"passed over, kept from earlier learns: {counted(report.num_repeated, 'image')}")
+    lines += doubles_lines(report)
+    lines += left_out_lines(report.empty_classes, report.passed_over)
+    lines.append(_learned(report, training))
+    lines += unreadable_lines(report.unreadable)
+    if report.held_out is None:
+        lines.append("nothing was measured: 'foster evaluate' measures the accuracy on other photos")
+    else:
+        lines.append(_measured(report))
+    if report.uncompared:
+        lines.append(f"no photos are kept of {listed(report.uncompared)}: a loss of accuracy cannot be measured")
+    accuracies = _accuracies(report)
+    if len(accuracies) > 1:
+        shown = ", ".join(f"{name} {percent(accuracy)}" for name, accuracy in accuracies.items())
+        lines.append(f"mean over all classes, on the same photos: {shown}")
+    if report.better_in_closed_form:
+        lines.append(report.better_in_closed_form)
+    if report.held_out is not None and report.unmeasured_classes:
+        lines.append(f"too few photos to measure, so not in the table: {listed(report.unmeasured_classes)}")
+    return "\n".join(["\n".join(lines) + "\n", *(check_text(check, num_shown) for check in report.checks)])
 
 
-def _done(report: "MendReport") -> str:
-    held_out = f" and {counted(report.num_held_out, 'held-out photo')}" if report.num_held_out else ""
-    images = f"{counted(report.num_exemplars, 'kept photo')}{held_out}"
-    if report.removed:
-        return f"removed {counted(len(report.removed), 'photo')}"
-    if report.forgotten:
-        return f"forgot {listed(report.forgotten)}: all that was kept of it is gone, {images} among it"
-    names, (into, *_) = list(report.renamed), report.renamed.values()
-    if len(names) == 1:
-        return f"renamed {printable(names[0])} to {printable(into)}"
-    return f"merged {listed(names)} into {printable(into)}, with {images}"
+def _learned(report: "LearnReport", training: str) -> str:
+    """How many photos were learned, how, and in what time."""
+    seconds = duration(report.seconds)
+    if report.is_closed_form:
+        return f"{counted(report.num_trained, 'photo')} learned in closed form, in {seconds}"
+    trained = f"{counted(report.num_trained, 'image')} trained on, {report.num_held_out:,} held out"
+    return f"{trained}, in {seconds} (training {training})"
+
+
+def _measured(report: "LearnReport") -> str:
+    low, high = report.interval
+    share = f"{100 * report.num_right / max(1, report.num_measured):.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
+    how = "each photo judged by a classifier of all the others" if report.is_closed_form else "on held-out photos"
+    return f"{how}: {report.num_right:,} of {report.num_measured:,} right ({share})"
+
+
+def _accuracies(report: "LearnReport") -> dict[str, float]:
+    """The accuracy of every variant. In a first learn the variants of a method are the same network."""
+    from foster.learner.reports import CLOSED_FORM_VARIANT
+    from foster.reports.progress import in_plain_words
+
+    if report.held_out is not None and report.held_out.known:
+        return {in_plain_words(name): accuracy for name, accuracy in report.variants.items()}
+    names = {report.result: "trained network", CLOSED_FORM_VARIANT: CLOSED_FORM_VARIANT}
+    return {names[name]: accuracy for name, accuracy in report.variants.items() if name in names}
+
+
+def doubles_lines(report: "LearnReport") -> list[str]:
+    """Equal photos in several classes."""
+    if not report.shared:
+        return []
+    names = " and ".join(f"'{printable(name)}'" for name in report.shared.class_names)
+    photos = counted(report.shared.num_photos, "photo")
+    example = f"{printable(report.shared.example)} ({names})"
+    return [f"in more than one class: {photos}, such as {example}; was a folder renamed?"]
+
+
+def prediction_line(prediction: "Prediction", width: int) -> str:
+    if prediction.error is not None:
+        return f"{padded(printable(prediction.name), width)}  error: {prediction.error}"
+    best = ", ".join(f"{entry.label} {100 * entry.probability:.1f} %" for entry in prediction.top)
+    return f"{padded(printable(prediction.name), width)}  {f'unknown ({best})' if prediction.is_unknown else best}"
+
+
+def csv_header(num_ranks: int) -> list[str]:
+    ranks = [f"{what}{k}" for k in range(1, num_ranks + 1) for what in ("label", "probability")]
+    return ["image", "label", "confidence", "is_unknown", "error", *(ranks if num_ranks > 1 else [])]
+
+
+def csv_row(prediction: "Prediction", num_ranks: int, is_terminal: bool) -> list[Any]:
+    """The fields of a row, as many as the header has, also for an error; names are escaped for a terminal."""
+    is_unknown = None if prediction.error else str(prediction.is_unknown).lower()
+    row: list[Any] = [prediction.name, prediction.label, prediction.confidence, is_unknown, prediction.error]
+    if num_ranks > 1:
+        row += [value for entry in prediction.top for value in (entry.label, entry.probability)]
+    if is_terminal:
+        row = [printable(value) if isinstance(value, str) else value for value in row]
+    return row + [None] * (len(csv_header(num_ranks)) - len(row))
+
+
+def evaluation_text(report: "EvaluationReport") -> str:
+    """The classes with the lowest accuracy first."""
+    from foster.learner.reports import UNKNOWN
+
+    rows = [
+        (entry.name, str(entry.num_images), percent(entry.accuracy), entry.mistaken_for or ABSENT)
+        for entry in sorted(report.classes, key=lambda entry: entry.accuracy)
+    ]
+    text = columns("lrrl", ("class", "images", "accuracy", "most often mistaken for"), rows)
+    on = f"{counted(report.num_images, 'image')} of {counted(len(report.classes), 'class')}"
+    text += f"\naccuracy {report.accuracy:.2f} % on {on}"
+    text += f" (mean over classes {report.class_accuracy:.2f} %)"
+    text += f", confidence off by {report.calibration_error:.1f} points\n"
+    if report.num_trained_on:
+        text += (
+            f"warning: {report.num_trained_on} of these images were learned from; the accuracy on new photos is lower\n"
+        )
+    if report.unknown:
+        unknown = report.unknown
+        text += (
+            f"unknown things: {unknown.num_refused} of {unknown.num_images} refused with --unknown auto, and "
+            f"{unknown.num_known_refused} of {report.num_images} known ones; of a known and an unknown thing, "
+            f"the known one looks more familiar in {100 * unknown.auroc:.1f} % of all pairs\n"
+        )
+    if report.unknown_classes:
+        left_out = [f"{name} ({count})" for name, count in report.unknown_classes.items()]
+        text += f"left out, since the bundle does not know them: {listed(left_out)}\n"
+    if UNKNOWN in report.unknown_classes:
+        text += "--unknown auto cannot be used: too few images were held out\n"
+    lines = left_out_lines(report.empty_classes, report.passed_over) + unreadable_lines(report.unreadable)
+    return text + "".join(f"{line}\n" for line in lines)

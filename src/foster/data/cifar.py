@@ -1,4 +1,5 @@
-"""CIFAR-10 and CIFAR-100 as published: pickles of 2009, read without letting them run anything."""
+"""CIFAR-10 and CIFAR-100 as published. The files are pickles; a restricted unpickler reads them without executing
+code."""
 
 import pickle
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ _IMAGE_SHAPE = (3, 32, 32)
 
 @dataclass(frozen=True)
 class CifarLayout:
-    """Which file holds what, and under which keys."""
+    """The names of the files, and the keys of their dictionaries."""
 
     train_files: tuple[str, ...]
     test_files: tuple[str, ...]
@@ -49,7 +50,7 @@ LAYOUTS = {
 def load_cifar(
     layout: CifarLayout, published: Published, data_dir: Path, follower: Follower | None = None
 ) -> tuple[ImageSet, ImageSet]:
-    """The training and the test images; files that are missing are downloaded into `data_dir`."""
+    """The training and the test images; missing files are downloaded into `data_dir`."""
     folder = find_or_fetch(published, data_dir, follower)
     for name, md5 in published.files.items():
         check_md5(folder / name, md5)
@@ -65,7 +66,7 @@ def load_cifar(
 
 
 def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    """The facts with the class names, where the published files are there."""
+    """The facts with the class names, if the published files are there."""
     assert facts.published is not None
     folder = complete_folder(facts.published, asked.folder)
     return replace(facts, class_names=_class_names(LAYOUTS[facts.name], folder)) if folder else facts
@@ -81,11 +82,11 @@ _ARRAY_PARTS: dict[tuple[str, str], Any] = {
     ("numpy", "dtype"): np.dtype,
     ("numpy", "ndarray"): np.ndarray,
 }
-"""All that CIFAR files name: what an array is made of."""
+"""The only names that an unpickled file may use: the parts of a NumPy array."""
 
 
 class _CifarUnpickler(pickle.Unpickler):
-    """Imports nothing, and knows no other names."""
+    """An unpickler that imports nothing and allows only `_ARRAY_PARTS`."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ARRAY_PARTS:
@@ -94,7 +95,7 @@ class _CifarUnpickler(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """The dictionary in a CIFAR file; strings of Python 2 stay bytes, keys become text."""
+    """The dictionary in a CIFAR file, with keys as text; other strings of Python 2 are bytes."""
     try:
         with path.open("rb") as file:
             content = _CifarUnpickler(file, encoding="bytes").load()

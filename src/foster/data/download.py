@@ -1,4 +1,4 @@
-"""Published files: downloaded once with pooch, checked by their MD5 sums, unpacked by name."""
+"""Published files: downloaded with pooch, checked by their MD5 sums, and unpacked."""
 
 import tarfile
 import tempfile
@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Follower:
-    """Who follows a long operation such as a download: it is told the progress, and may ask to stop."""
+    """The observer of a long operation such as a download: it gets progress events and can request a stop."""
 
     listener: events.Listener = events.ignore
     stop: StopRequest = field(default_factory=StopRequest)
@@ -30,10 +30,10 @@ class Follower:
 
 
 def find_or_fetch(published: Published, data_dir: Path, follower: Follower | None = None) -> Path:
-    """The folder that holds all published files: found, unpacked from the archive, or downloaded first.
+    """The folder with all published files. Missing files are unpacked from the archive, which is downloaded if needed.
 
-    `data_dir` is that folder or its parent. An archive in it is used before the network is. Of several processes that
-    miss the files, one downloads them and the others wait. A signal ends the download at once.
+    `data_dir` is that folder or its parent. If several processes need the files, one downloads them and the others
+    wait. A signal ends the download at once.
     """
     follower = follower or Follower()
     parent = data_dir.parent if data_dir.name == published.folder else data_dir
@@ -41,7 +41,7 @@ def find_or_fetch(published: Published, data_dir: Path, follower: Follower | Non
         return complete
     folder = parent / published.folder
     with follower.stop.at_once(), locked(parent, f".{published.folder}.lock", is_waiting=True):
-        # Once more: another process may have come first.
+        # Checked again: another process may have finished meanwhile.
         if not complete_folder(published, data_dir):
             archives = [place / published.archive for place in (data_dir, parent)]
             archive = next((path for path in archives if path.is_file()), None)
@@ -51,7 +51,7 @@ def find_or_fetch(published: Published, data_dir: Path, follower: Follower | Non
 
 @dataclass
 class _Progress:
-    """What pooch calls a progress bar: it reports the received bytes as events."""
+    """A progress bar for pooch that reports the received bytes as events."""
 
     name: str
     tell: events.Listener
@@ -66,11 +66,11 @@ class _Progress:
         self.num_received = 0
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Required by pooch."""
 
 
 def _downloaded(published: Published, parent: Path, tell: events.Listener) -> Path:
-    """Download the archive into `parent`; it appears only when it is complete and its MD5 sum is right."""
+    """Download the archive into `parent`. The file appears only when it is complete and its MD5 sum is correct."""
     import pooch
     import requests
 
@@ -91,7 +91,7 @@ def _downloaded(published: Published, parent: Path, tell: events.Listener) -> Pa
 
 
 def _reason(error: Exception) -> str:
-    """Why a download failed; requests wraps its errors in long texts."""
+    """The reason of a failed download, shorter than the messages of requests."""
     import requests
 
     if isinstance(error, requests.HTTPError) and error.response is not None:
@@ -102,14 +102,14 @@ def _reason(error: Exception) -> str:
 
 
 def _unpack(published: Published, archive: Path, folder: Path) -> None:
-    """Write the published files of `archive` into `folder`: all of a zip file, of a tar file those that are named."""
+    """Write the files of `archive` into `folder`: all files of a zip archive, the published files of a tar archive."""
     check_md5(archive, published.archive_md5)
     if archive.suffix == ".zip":
         _unpack_zip(published, archive, folder)
         return
     wanted = {f"{published.folder}/{name}": folder / name for name in published.files}
     try:
-        # Members are copied to paths of our own: names, links and modes in the archive decide nothing.
+        # Members are read by name and written to fixed paths, so names, links and modes in the archive have no effect.
         with tarfile.open(archive, "r:gz") as members:
             for name, target in wanted.items():
                 content = members.extractfile(name)
@@ -131,7 +131,7 @@ def _unpack_zip(published: Published, archive: Path, folder: Path) -> None:
 
 
 def check_md5(path: Path, expected: str) -> None:
-    """Refuse a file in the data folder that is not, byte for byte, the published one."""
+    """Raise DataError unless the file is, byte for byte, the published one."""
     import pooch
 
     with explained(DataError, f"cannot read {path}"):
@@ -144,7 +144,7 @@ def check_md5(path: Path, expected: str) -> None:
 
 
 def complete_folder(published: Published, data_dir: Path) -> Path | None:
-    """`data_dir`, or the published folder in it, if it holds all published files."""
+    """The published folder in `data_dir`, or `data_dir` itself, if it has all published files; else None."""
     folders = (data_dir / published.folder, data_dir)
     with explained(DataError, f"cannot read {data_dir}"):
         return next((folder for folder in folders if all((folder / name).is_file() for name in published.files)), None)

@@ -1,4 +1,4 @@
-"""Feeds: one epoch at a time, shuffled and augmented as whole tensors, from images on the device or on the host."""
+"""Feeds: the batches of an epoch, shuffled and augmented as whole tensors, from images on the device or on the host."""
 
 import functools
 from collections import deque
@@ -17,10 +17,10 @@ from foster.settings.augmentation import Augmentation
 from foster.system.processes import ALONE, ProcessGroup, check_divides, process_group
 
 STREAMED_PIXELS = 1 << 22
-"""A streamed feed sends at most this many pixels at a time, but at least one batch."""
+"""A streamed feed sends at most this many pixels at a time, and at least one batch."""
 
 PARTS_AHEAD = 2
-"""How many such parts a streamed feed prepares while the device trains on one."""
+"""How many of these parts a streamed feed prepares ahead of the device."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Batch:
     beside: Mapping[str, Tensor] = field(default_factory=dict)
     """Further tensors with a row for each image: `ImageSet.beside`, and `index`."""
     other_views: tuple[Tensor, ...] = ()
-    """The same images, augmented again, where a phase asks for more than one view."""
+    """The same images, augmented again, if the phase has `num_views` above 1."""
     replay: "Batch | None" = None
-    """A batch of the phase's replay images, drawn for this step."""
+    """A batch of the phase's replay images, drawn for this step; None without replay."""
 
     @property
     def index(self) -> Tensor:
@@ -51,7 +51,7 @@ class Batch:
         return (self.images, *self.other_views)
 
     def tensors(self) -> list[Tensor]:
-        """All tensors, in an order that is the same for all batches of a feed."""
+        """All tensors, in the same order for all batches of a feed."""
         replay = self.replay.tensors() if self.replay else []
         return [*self.views, self.labels, *self.beside.values(), *replay]
 
@@ -63,7 +63,7 @@ class Batch:
 
 
 def images_of_epoch(num_images: int, batch_size: int) -> int:
-    """How many of `num_images` take part in an epoch: all but a single left-over one."""
+    """The number of images of an epoch: all, except a single image in the last batch."""
     is_lone = num_images > 1 and num_images % batch_size == 1
     return num_images - is_lone
 
@@ -71,10 +71,10 @@ def images_of_epoch(num_images: int, batch_size: int) -> int:
 @dataclass(eq=False)
 class Feed:
     """The batches of every epoch. Order and augmentation depend only on the address `start` (seed, task, phase) and the
-    epoch: all kinds of feeds give the same batches.
+    epoch, so all kinds of feeds give the same batches.
 
-    The last batch of an epoch holds what is left over. A single left-over image is left out of the epoch: BatchNorm has
-    no statistics of one image, and the next epoch's order leaves out another.
+    The last batch of an epoch may be smaller. A last batch of a single image is left out, because BatchNorm has no
+    statistics of one image; the next epoch leaves out another image.
     """
 
     data: ImageSet
@@ -83,13 +83,13 @@ class Feed:
     start: Address
     device: torch.device
     num_views: int = 1
-    """How often each image of a batch is augmented, each time with other random numbers."""
+    """How many times each image of a batch is augmented, with different random numbers."""
     has_rows: bool = False
-    """Whether batches have `beside`, with the index of each image."""
+    """Whether batches have rows `beside` their images, such as the index of each image."""
     num_draws: int = 0
-    """Above 0: an epoch is this many full batches, each drawn at random from all images."""
+    """If above 0, an epoch has this many full batches, each drawn at random from all images."""
     replay: "Feed | None" = None
-    """Gives each batch its replay batch."""
+    """The feed of the replay batches."""
 
     def __post_init__(self) -> None:
         check_divides(self.batch_size)
@@ -103,27 +103,28 @@ class Feed:
 
     @property
     def full_size(self) -> int:
-        """The images of a full batch in this process; the largest there is."""
+        """The size of a full batch in this process."""
         return min(self.batch_size, self.num_images) // self.team.size
 
     @property
     def last_size(self) -> int:
-        """Those of the last batch of an epoch."""
+        """The size of the last batch of an epoch in this process."""
         return (self.num_images % self.batch_size or self.batch_size) // self.team.size
 
     def _sharing(self, team: ProcessGroup) -> ProcessGroup:
-        """The processes that share the batches; with fewer images than processes, each has all of them."""
+        """The processes that divide the batches. With fewer images than processes, each process has all images."""
         return team if len(self.data) >= team.size else ALONE
 
     def _images_of_epoch(self) -> int:
-        """Processes share every batch equally: images of the last batch beyond that are left out of the epoch."""
+        """The number of images of an epoch. Processes divide every batch equally; the remainder of the last one is left
+        out."""
         if self.num_draws:
             return self.num_draws * self.batch_size
         num_images = images_of_epoch(len(self.data), self.batch_size)
         return num_images - num_images % self.batch_size % self.team.size
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        """The batches of one epoch, from `first_step` on: the same ones whenever they are asked for."""
+        """The batches of one epoch, from `first_step` on; repeated calls give the same batches."""
         if self.replay is None:
             return self._batches(epoch, first_step)
         pairs = zip(self._batches(epoch, first_step), self.replay._batches(epoch, first_step), strict=True)
@@ -134,7 +135,7 @@ class Feed:
         raise NotImplementedError
 
     def noise(self, size: int) -> Batch:
-        """A batch of random pixels, and zeros for all else, to record a step with."""
+        """A batch of random pixels and zero labels and rows, for recording a step."""
         shape = (size, 3, *self.data.image_size)
         views = [torch.randint(256, shape, device=self.device).to(torch.uint8) for _ in range(self.num_views)]
         rows = [row.new_zeros((size, *row.shape[1:]), device=self.device) for row in self._columns()]
@@ -145,26 +146,26 @@ class Feed:
         return [self.data.labels, *self._rows.values()]
 
     def _batch(self, tensors: Sequence[Tensor]) -> Batch:
-        """The batch of its views, its labels and its rows."""
+        """The batch of these tensors: views, labels and rows."""
         images, *others = tensors[: self.num_views]
         labels, *rows = tensors[self.num_views :]
         return Batch(images, labels, Rows(zip(self._rows, rows, strict=True)), tuple(others))
 
     def address(self, epoch: int) -> Address:
-        """Where the random choices of an epoch are made."""
+        """The address of an epoch's random numbers."""
         return replace(self.start, epoch=epoch)
 
     def _other_views(self, epoch: int) -> list[torch.Generator]:
-        """Random numbers for the augmentation of each view but the first."""
+        """The generators of the augmentation of all views but the first."""
         purposes = [f"{self.start.purpose} view {number}" for number in range(2, self.num_views + 1)]
         return [generator(replace(self.address(epoch), purpose=purpose)) for purpose in purposes]
 
     def _order(self, random: torch.Generator) -> Tensor:
-        """Which images an epoch has in which order, on the CPU."""
+        """The positions of an epoch's images in order, on the CPU."""
         return self._shuffled(len(self.data), self.num_images, random)
 
     def _shuffled(self, num_images: int, count: int, random: torch.Generator) -> Tensor:
-        """`count` positions among `num_images` for an epoch: at random, or drawn anew for each batch."""
+        """`count` random positions among `num_images`: a permutation, or drawn for each batch if `num_draws` is set."""
         if not self.num_draws:
             return torch.randperm(num_images, generator=random)[:count]
         size = count // self.num_draws
@@ -174,10 +175,10 @@ class Feed:
 
 
 class ResidentFeed(Feed):
-    """All images live on the device, and an epoch is augmented there as one tensor.
+    """A feed whose images are on the device, where an epoch is augmented as one tensor.
 
-    On a GPU this happens in a stream of its own: the host is about an epoch ahead, so an epoch is augmented beside the
-    training of the one before.
+    On a GPU, augmentation has its own stream. The host is about an epoch ahead, so an epoch is augmented while the
+    previous one is trained.
     """
 
     def __post_init__(self) -> None:
@@ -202,13 +203,13 @@ class ResidentFeed(Feed):
         shape = torch.Size((len(order), 3, *self.data.image_size))
         changes = [Changes(self.augmentation, shape, each) for each in (random, *self._other_views(epoch))]
         if self.device.type == "cuda":
-            order = order.pin_memory().to(self.device, non_blocking=True)  # the host does not wait for pinned memory
+            order = order.pin_memory().to(self.device, non_blocking=True)  # asynchronous only from pinned memory
         images = self.data.images[order]
         return [*(each.done_to_all(images) for each in changes), *(column[order] for column in self._columns())]
 
 
 def _beside(device: torch.device, prepare: Callable[[], list[Tensor]]) -> list[Tensor]:
-    """Run `prepare` in a side stream; the current stream waits for the result."""
+    """Run `prepare` in a side stream; the current stream, not the host, waits for the result."""
     main, side = torch.cuda.current_stream(device), _side_stream(device)
     with torch.cuda.stream(side):
         prepared = prepare()
@@ -220,17 +221,17 @@ def _beside(device: torch.device, prepare: Callable[[], list[Tensor]]) -> list[T
 
 @functools.cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all feeds: memory that is freed in a stream is reused only there."""
+    """One stream for all feeds: memory that was freed in a stream is reused only there."""
     return torch.cuda.Stream(device)
 
 
 class StreamedFeed(Feed):
-    """The images stay where they are kept: in the host's memory, on disk or, of photos of many sizes, on the device.
-    Some batches at a time are sent to the device and augmented there, on a GPU while it trains on those before. A
-    second thread gathers the next ones.
+    """A feed whose images stay in the host's memory, on disk or, for photos of different sizes, on the device. Some
+    batches at a time are sent to the device and augmented there, while a GPU trains on the previous ones. A second
+    thread gathers the next ones.
 
-    Every batch has equal parts of all strata (`Stack.strata`), one after the other, and each process has some strata.
-    So the batches are the same for any number of processes. A single stratum is shared image by image.
+    Every batch has equal parts of all strata (`Stack.strata`), in order, and each process has some of the strata, so
+    the batches are the same for any number of processes. A single stratum is divided by images.
     """
 
     def __post_init__(self) -> None:
@@ -267,7 +268,7 @@ class StreamedFeed(Feed):
         begun: deque[torch.cuda.Event] = deque()
 
         def gather(part: slice) -> Callable[[], list[Tensor]]:
-            """Collect images, labels and rows on the host; the returned function sends them to the device."""
+            """Gather images, labels and rows on the host; the returned function sends them to the device."""
             sent = [images.gathered(part, self.device) for images in views]
             columns = [column[order[part]] for column in self._columns()]
             columns = [column.pin_memory() for column in columns] if self.device.type == "cuda" else columns
@@ -287,14 +288,14 @@ class StreamedFeed(Feed):
                 yield from map(self._batch, zip(*(tensor.split(self.batch_size) for tensor in prepared), strict=True))
 
     def _keep_close(self, begun: deque[torch.cuda.Event]) -> None:
-        """Wait until the device is no more than `PARTS_AHEAD` parts behind: else they would fill its memory."""
+        """Wait until the device is at most `PARTS_AHEAD` parts behind; otherwise parts would fill its memory."""
         begun.append(torch.cuda.Event(blocking=True))
         begun[-1].record(torch.cuda.current_stream(self.device))
         if len(begun) > PARTS_AHEAD:
             begun.popleft().synchronize()
 
     def _parts(self, first_step: int) -> list[slice]:
-        """The epoch in pieces of whole batches, from `first_step` on."""
+        """The epoch in slices of whole batches, from `first_step` on."""
         height, width = self.data.image_size
         team = self.team
         size = self.batch_size * (max(1, STREAMED_PIXELS // (self.batch_size * height * width)) if team.is_alone else 1)
@@ -314,9 +315,9 @@ def make_feed(
     has_rows: bool = False,
     replay: ImageSet | None = None,
 ) -> Feed:
-    """A resident feed, or a streamed one where `resident` says so or, on `auto`, where the images do not fit.
+    """A resident feed, or a streamed one if `resident` says so or, with `auto`, if the images do not fit on the device.
 
-    With `replay`, each batch has a second one of `batch_size` of these images.
+    With `replay`, each batch has a second batch of `batch_size` of these images.
     """
 
     def kind(images: ImageSet) -> type[Feed]:

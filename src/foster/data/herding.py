@@ -1,6 +1,6 @@
-"""Which images represent a class: herding (Welling 2009, as iCaRL uses it) and random selection.
+"""Selection of exemplars: herding (Welling 2009, as in iCaRL) and random selection.
 
-All functions return positions in selection order, so that the first m of a longer selection are the selection of m.
+All functions return positions in selection order: the first m of a longer selection are the selection of m.
 """
 
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from torch.nn.utils.rnn import pad_sequence
 NORM_EPSILON = 1e-8
 
 HERDED_AT_ONCE, HERDED_AT_ONCE_BY_CPU = 2**26, 2**20
-"""The largest number of elements, padding included, of a batch of classes; on a CPU as many as its cache holds."""
+"""The largest number of elements, padding included, of a batch of classes; on a CPU about the size of its cache."""
 
 
 def unit_length(features: Tensor) -> Tensor:
-    """Rows `v / (|v| + 1e-8)`, `[N, d]`, in float32, or in float64 where the features are."""
+    """Rows `v / (|v| + 1e-8)`, `[N, d]`, in float32, or in float64 if the features are float64."""
     rows = features if features.dtype == torch.float64 else features.float()
     norms: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     return rows / (norms + NORM_EPSILON)
 
 
 def positions_by_class(labels: Tensor, class_ids: Sequence[int]) -> list[Tensor]:
-    """For each class id, where in `labels` `[N]` it stands, in ascending order (empty where it does not)."""
+    """For each class id, its positions in `labels` `[N]`, in ascending order (possibly empty)."""
     ordered, positions = torch.sort(labels, stable=True)
     ids = torch.as_tensor(class_ids, dtype=labels.dtype, device=labels.device)
     bounds = torch.stack([torch.searchsorted(ordered, ids), torch.searchsorted(ordered, ids, right=True)], dim=1)
@@ -32,7 +32,7 @@ def positions_by_class(labels: Tensor, class_ids: Sequence[int]) -> list[Tensor]
 
 @torch.no_grad()
 def herding_by_class(features: Tensor, labels: Tensor, class_ids: Sequence[int], count: int) -> list[Tensor]:
-    """For each class id, up to `count` positions in `features` `[N, d]` whose running mean follows the class's mean.
+    """For each class id, up to `count` positions in `features` `[N, d]` whose running mean approximates the class mean.
 
     With v the unit-length features and mu their plain mean, the k-th choice is the v not yet chosen that minimises
     `|mu - (S + v) / k|`, where S is the sum of the k - 1 chosen before it; the first position wins a tie.
@@ -50,8 +50,8 @@ def herding_by_class(features: Tensor, labels: Tensor, class_ids: Sequence[int],
 
 
 def _similar(sizes: Sequence[int], most: int) -> list[list[int]]:
-    """Batches of groups of similar size: no group is padded to more than twice its size, and a batch has at most `most`
-    rows."""
+    """Group indices into batches of similar sizes: no group is padded to more than twice its size, and a batch has at
+    most `most` rows."""
     batches: list[list[int]] = []
     longest = 0
     for index in sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True):
@@ -65,19 +65,19 @@ def _similar(sizes: Sequence[int], most: int) -> list[list[int]]:
 
 
 def _herd(vectors: Tensor, sizes: Sequence[int], count: int) -> list[Tensor]:
-    """Herding of each group of unit-length vectors, all side by side: `[groups, longest, d]`, padded with zeros."""
+    """Herding of each group of unit-length vectors `[groups, longest, d]`, padded with zeros, in parallel."""
     num_groups, longest, _ = vectors.shape
     num_turns = min(count, longest)
     device = vectors.device
-    # Means are taken without padding: a class must not depend on which others it is selected beside.
+    # Means exclude the padding, so that the selection of a class does not depend on the other classes of the batch.
     means = torch.stack([group[:size].sum(0) / max(size, 1) for group, size in zip(vectors, sizes, strict=True)])
     is_taken = torch.arange(longest, device=device) >= torch.tensor(sizes, device=device)[:, None]
     chosen = torch.empty(num_groups, num_turns, dtype=torch.int64, device=device)
     rows = torch.arange(num_groups, device=device)
     total = torch.zeros_like(means)
     for turn in range(num_turns):
-        # k^2 |mu - (S + v) / k|^2 = |(k mu - S) - v|^2 has the same minimum. It is summed row by row and not as a
-        # matrix product, which may round equal rows differently by where they stand and so break ties at random.
+        # k^2 |mu - (S + v) / k|^2 = |(k mu - S) - v|^2 has the same minimum. A matrix product is not used: it may round
+        # equal rows differently, depending on their positions, and thus break ties at random.
         target = (turn + 1) * means - total
         distances = (vectors - target[:, None]).square_().sum(-1)
         choice = distances.masked_fill_(is_taken, torch.inf).argmin(1)

@@ -1,6 +1,6 @@
-"""Datasets in folders: ImageNet from its published files, its subset of 100 classes, and photos of one's own.
+"""Datasets in folders: ImageNet, its subset of 100 classes, and photos of one's own.
 
-A `Tree` has the names of the files of each class, read from a folder or a list.
+A `Tree` has the file names of each class, read from a folder or a list.
 """
 
 import csv
@@ -30,7 +30,7 @@ TASKS = "tasks"
 
 @dataclass(frozen=True)
 class Tree:
-    """The photos of each class: the folder that its names are relative to, and the names."""
+    """The photos of each class: their file names, relative to a folder of the class."""
 
     title: str
     folders: Mapping[str, Path]
@@ -44,7 +44,7 @@ class Tree:
         return sum(map(len, self.names.values()))
 
     def of(self, class_names: Sequence[str]) -> "Tree":
-        """The same with these classes in this order; all of them must have photos."""
+        """The tree of these classes, in this order. Raises DataError for a class without photos."""
         for name in class_names:
             if not self.names.get(name):
                 raise DataError(f"class '{name}' has no photos in {self.title}")
@@ -57,7 +57,8 @@ class Tree:
         return paths, torch.arange(len(counts)).repeat_interleave(counts)
 
     def divided(self, share: float, seed: int) -> tuple["Tree", "Tree"]:
-        """Two parts. The second has `share` of each class, chosen by the seed: at least one photo, never all."""
+        """Divide into two trees. The second has `share` of each class, chosen by the seed: at least one photo, never
+        all."""
         first, second = {}, {}
         random = generator(Address(seed, "test photos"))
         for name, files in self.names.items():
@@ -71,7 +72,7 @@ class Tree:
 
 
 def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
-    """The classes below a folder, each a folder of photos; `only` those, where given, each of which must be there."""
+    """The class folders in a folder; with `only`, these class folders, all of which must exist."""
     title = f"'{shown(folder)}'"
     with explained(DataError, f"cannot read {title}"):
         entries = sorted((entry.name for entry in os.scandir(folder) if entry.is_dir()), key=natural_order)
@@ -99,7 +100,7 @@ def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
 
 
 def read_list(path: Path, root: Path) -> Tree:
-    """The photos of a list: on each line a path, relative to `root`, and after the last blank its label."""
+    """The photos of a list file: each line has a path, relative to `root`, a blank, and a label."""
     title = f"'{shown(path)}'"
     by_class: dict[str, list[str]] = {}
     for number, line in enumerate(read_text(path, title).splitlines(), start=1):
@@ -108,7 +109,7 @@ def read_list(path: Path, root: Path) -> Tree:
         file, _, label = line.strip().rpartition(" ")
         if not file:
             raise DataError(f"line {number} of {title} is no path and label: {line[:80]!r}")
-        if Path(file).suffix.lower() in SUFFIXES:  # published lists name the folders themselves, too
+        if Path(file).suffix.lower() in SUFFIXES:  # published lists also name folders
             by_class.setdefault(class_name(label, f"line {number} of {title}"), []).append(file.strip())
     if not by_class:
         raise DataError(f"{title} names no photos; each line should hold a path and a label")
@@ -117,7 +118,7 @@ def read_list(path: Path, root: Path) -> Tree:
 
 
 def read_names(path: Path) -> list[str]:
-    """The first word of every line: the class folders of a subset."""
+    """The class folders of a subset: the first word of every line."""
     title = f"photos.subset: '{shown(path)}'"
     words = [line.split() for line in read_text(path, title).splitlines()]
     names = [line[0] for line in words if line and not line[0].startswith("#")]
@@ -129,7 +130,7 @@ def read_names(path: Path) -> list[str]:
 
 
 def check_same_classes(train: Tree, test: Tree) -> None:
-    """Every class needs photos to train on, and some to test on."""
+    """Raise DataError unless every class has training and test photos."""
     for name in test.class_names:
         if name not in train.names:
             raise DataError(f"class '{name}' has photos in {test.title}, but none to train on in {train.title}")
@@ -139,7 +140,7 @@ def check_same_classes(train: Tree, test: Tree) -> None:
 
 
 def _photos_below(folder: Path) -> list[str]:
-    """The names of all photos below a folder, relative to it, in order."""
+    """The paths of all photos below a folder, relative to it, sorted."""
     names = []
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -153,7 +154,7 @@ def _photos_below(folder: Path) -> list[str]:
 
 
 def imagenet_trees(folder: Path, photos: PhotoSettings, is_subset: bool) -> tuple[Tree, Tree]:
-    """Training and test photos: `train/WNID/*.JPEG`, and `val/WNID/*.JPEG` or the flat `val` with a published list."""
+    """Training and test photos: `train/WNID/*.JPEG`, and `val/WNID/*.JPEG` or `val/*.JPEG` with a published list."""
     root = next((path for path in (folder, folder / "imagenet", folder / "ILSVRC2012") if _has(path, "train")), None)
     if root is None:
         raise DataError(
@@ -174,7 +175,7 @@ def imagenet_trees(folder: Path, photos: PhotoSettings, is_subset: bool) -> tupl
 
 
 def subset_names(all_names: list[str]) -> list[str]:
-    """The field's ImageNet-100: the first 100 of the 1,000 sorted classes as the seed 1993 shuffles them."""
+    """ImageNet-100 as in the public toolkits: the first 100 of the sorted classes, shuffled with the seed 1993."""
     order = np.random.RandomState(SUBSET_SEED).permutation(NUM_CLASSES)[:NUM_OF_SUBSET]
     return sorted(all_names[k] for k in order)
 
@@ -197,7 +198,7 @@ def _has(folder: Path, name: str) -> bool:
 
 
 def _flat_validation(root: Path, all_names: list[str]) -> Tree:
-    """The photos of `val` by their class, from a published list beside it or in it."""
+    """The photos of a flat `val` folder by class, from a published list."""
     title = f"'{shown(root / 'val')}'"
     if not _has(root, "val"):
         raise DataError(f"there is no folder {title} of test photos")
@@ -250,11 +251,11 @@ LISTS: dict[str, Callable[[Path, list[str], list[str]], list[str]]] = {
     "val.txt": _of_labels,
     "ILSVRC2012_validation_ground_truth.txt": _of_ground_truth,
 }
-"""The lists that say which class a photo of the flat `val` folder has, as they are published in several places."""
+"""The published lists of the classes of a flat `val` folder."""
 
 
 def folder_trees(folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, Tree]:
-    """Photos of one's own: two lists, `train` and `test` folders, or one tree of which a share is for testing."""
+    """Photos of one's own: two lists, `train` and `test` folders, or one tree and a share for testing."""
     if not folder.is_dir():
         raise DataError(f"there is no folder '{shown(folder)}' of photos; name theirs with data=FOLDER")
     only = read_names(user_path(photos.subset)) if photos.subset else None
@@ -288,7 +289,8 @@ def _share(photos: PhotoSettings, name: str) -> float:
 
 
 def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    """The facts as the folders tell them, or for a subset of ImageNet the list of its classes."""
+    """The facts of a dataset in folders, counted in the folders; for a subset of ImageNet, from the list of its
+    classes."""
     if facts.is_complete:
         return facts
     if facts.name == "imagenet100":
@@ -310,7 +312,7 @@ def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
 
 
 def trees(name: str, folder: Path, photos: PhotoSettings, seed: int) -> tuple[list[Tree], list[Tree]]:
-    """The training and the test photos of a dataset in `folder`; for each task, where that has folders of tasks."""
+    """The training and the test photos of a dataset in `folder`: one tree each, or one for each folder of a task."""
     if name == "folder":
         tasks = [] if photos.train_list else task_folders(folder)
         pairs = [folder_trees(of_task, photos, seed) for of_task in tasks or [folder]]
@@ -320,7 +322,7 @@ def trees(name: str, folder: Path, photos: PhotoSettings, seed: int) -> tuple[li
 
 
 def task_folders(folder: Path) -> list[Path]:
-    """The folders tasks/1, tasks/2, ... in `folder`, in order; none where there is no folder `tasks`."""
+    """The folders tasks/1, tasks/2, ... in `folder`, in order; empty if there is no folder `tasks`."""
     if not _has(folder, TASKS):
         return []
     names = [entry.name for entry in (folder / TASKS).iterdir() if entry.is_dir() and not entry.name.startswith(".")]
@@ -328,5 +330,5 @@ def task_folders(folder: Path) -> list[Path]:
 
 
 def names_of(trees: Sequence[Tree]) -> tuple[str, ...]:
-    """The classes of all trees, in the order in which they first come."""
+    """The classes of all trees, in the order of their first appearance."""
     return tuple(dict.fromkeys(name for tree in trees for name in tree.class_names))

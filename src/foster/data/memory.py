@@ -1,4 +1,4 @@
-"""ExemplarMemory: the images of known classes that a method keeps, within a budget, and how they are selected."""
+"""ExemplarMemory: the images of known classes that a method keeps within a budget, and their selection."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,19 +13,19 @@ from foster.networks.layout import on_host
 NO_IMAGES = TensorStack(torch.empty(0, 3, 0, 0, dtype=torch.uint8))
 
 BESIDE = "beside."
-"""Begins the names of the tensors in a checkpoint that are kept beside the exemplars."""
+"""The prefix, in a checkpoint, of the names of tensors that are kept beside the exemplars."""
 
 FeaturesOf = Callable[[Stack], Tensor]
 """Images -> features `[N, d]`."""
 
 
 class ExemplarMemory:
-    """One stack of images per class id, in selection order; ids count up from 0 in order of arrival.
+    """One stack of images for each class id, in selection order.
 
-    `total` images are shared by all classes, or every class may keep `per_class`; with neither, there is no limit.
-    The memory owns copies of its images on the CPU: the data that they came from may be deleted. Photos of many sizes
-    are kept as their encoded files. `kind` is a stack, which may be empty, of the kind that `load_state` restores.
-    `keep` stores further tensors beside the images, a row for each; they are trimmed, selected and saved with them.
+    The budget is `total` images for all classes, or `per_class` for each; with neither, there is no limit. The memory
+    has copies of its images on the CPU, so the original data may be deleted. Photos of different sizes are kept as
+    their encoded files. `kind` is a stack, possibly empty, of the kind that `load_state` restores. `keep` stores
+    further tensors, with a row for each image; their rows are trimmed, selected and saved with the images.
     """
 
     def __init__(self, total: int | None = None, per_class: int | None = None, kind: Stack = NO_IMAGES) -> None:
@@ -47,13 +47,13 @@ class ExemplarMemory:
 
     @property
     def num_bytes(self) -> int:
-        """Of the images and of what is kept beside them."""
+        """The bytes of the images and of the tensors beside them."""
         beside = sum(tensor.nbytes for rows in self._rows for tensor in rows.values())
         return sum(stack.nbytes for stack in self._stacks) + beside
 
     @property
     def counts(self) -> Tensor:
-        """How many exemplars each class holds, `[num_classes]` int64."""
+        """The number of exemplars of each class, `[num_classes]` int64."""
         return torch.tensor([len(stack) for stack in self._stacks], dtype=torch.int64)
 
     def stack_of(self, class_id: int) -> Stack:
@@ -67,26 +67,26 @@ class ExemplarMemory:
         return {one for stack in self._stacks for one in stack.ids()}
 
     def hold_those_of(self, other: "ExemplarMemory") -> None:
-        """Hold what another memory holds; the budget stays."""
+        """Replace the content by that of another memory; the budget does not change."""
         self._hold(other._stacks, other._rows)
 
     def quota(self, num_classes: int) -> int | None:
-        """How many images a class may keep when there are `num_classes`; None for no limit."""
+        """The number of images that each of `num_classes` may keep; None for no limit."""
         return self.per_class if self.total is None else self.total // num_classes
 
     def trim(self, num_classes: int) -> None:
-        """Make room for `num_classes`: every class keeps its first `quota(num_classes)` images."""
+        """Keep only the first `quota(num_classes)` images of every class."""
         quota = self.quota(num_classes)
         if quota is not None:
-            # A slice alone would keep the trimmed images alive.
+            # A slice would keep the trimmed images in memory; copy it.
             stacks = [self._copied(stack[:quota]) if len(stack) > quota else stack for stack in self._stacks]
             self._hold(stacks, [_owned({name: rows[:quota] for name, rows in kept.items()}) for kept in self._rows])
 
     def remember(self, class_id: int, images: ImageSet | Stack | Tensor) -> None:
-        """Keep `images`, in selection order, for the next class id or in place of a known one's; of a set also what it
-        has `beside` them.
+        """Keep `images`, in selection order, for the next class id, or replace those of a known class. Of an ImageSet,
+        the rows `beside` the images are kept as well.
 
-        Images beyond the budget are refused: make room with `trim` first.
+        Raises ValueError if the budget is exceeded: call `trim` first.
         """
         if not 0 <= class_id <= self.num_classes:
             raise ValueError(f"class id {class_id} is neither known nor the next one, {self.num_classes}")
@@ -98,8 +98,8 @@ class ExemplarMemory:
         self._together = None
 
     def keep(self, /, **tensors: Tensor) -> None:
-        """Keep each tensor beside the exemplars, under its name: `memory.keep(logits=logits)`. It has a row for each of
-        them, in the order of `exemplars`, where it is found as `beside["logits"]`."""
+        """Keep tensors beside the exemplars: after `memory.keep(logits=logits)`, `exemplars(...)` has
+        `beside["logits"]`. Each tensor has a row for each exemplar, in the order of `exemplars`."""
         for name, tensor in tensors.items():
             if len(tensor) != self.num_images:
                 raise ValueError(f"'{name}' has {len(tensor)} rows for {self.num_images} exemplars")
@@ -109,7 +109,7 @@ class ExemplarMemory:
         ]
 
     def exemplars(self, class_names: Sequence[str]) -> ImageSet | None:
-        """All exemplars, by class id and then in selection order; None where there are none."""
+        """All exemplars, by class id and then in selection order; None if there are none."""
         if self.num_images == 0:
             return None
         labels = torch.repeat_interleave(torch.arange(self.num_classes), self.counts)
@@ -117,12 +117,12 @@ class ExemplarMemory:
         return ImageSet(self._all_images(), labels, tuple(class_names), beside)
 
     def state(self) -> dict[str, Tensor]:
-        """The images by class id (`Stack.state`), `counts` int64 `[num_classes]`, and what is kept beside them."""
+        """The images by class id (`Stack.state`), `counts` int64 `[num_classes]`, and the tensors beside the images."""
         beside = {BESIDE + name: rows for name, rows in self._all_rows().items()}
         return self._all_images().state() | {"counts": self.counts} | beside
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Hold exactly what `state()` returned; the budget stays."""
+        """Replace the content by what `state()` returned; the budget does not change."""
         try:
             counts, images = state["counts"], self.kind.restored(state)
             beside = {name.removeprefix(BESIDE): state[name] for name in state if name.startswith(BESIDE)}
@@ -137,7 +137,7 @@ class ExemplarMemory:
             raise DataError(f"exemplar memory is damaged: {words_of(error)}") from None
 
     def _copied(self, images: Stack) -> Stack:
-        """A compact copy on the CPU that shares nothing with `images`."""
+        """A compact copy on the CPU."""
         return images.owned()
 
     def _one_store(self, images: Stack) -> Stack:
@@ -152,7 +152,7 @@ class ExemplarMemory:
 
     def _all_images(self) -> Stack:
         if self._together is None:
-            # In one store, photos are decoded once for all uses.
+            # In one store, photos are decoded only once.
             self._together = self._one_store(joined(self._stacks)) if self._stacks else NO_IMAGES
         return self._together
 
@@ -168,7 +168,7 @@ class ExemplarMemory:
 
 
 class BorrowedMemory(ExemplarMemory):
-    """The exemplars of another memory, for a dry run: nothing is copied or encoded."""
+    """The exemplars of another memory, for a plan: nothing is copied or encoded."""
 
     def __init__(self, other: ExemplarMemory) -> None:
         super().__init__(other.total, other.per_class, other.kind)
@@ -189,10 +189,10 @@ def select(
     selection: str,
     generator: torch.Generator,
 ) -> dict[int, ImageSet]:
-    """For each class id, up to `quota` of its images, in selection order: by herding, or at random.
+    """For each class id, up to `quota` of its images in selection order, by herding or at random.
 
-    `features_of` is called at most once, on the images of these classes alone. Without a quota, every image is kept
-    in its given order.
+    `features_of` is called at most once, on the images of these classes. Without a quota, all images are selected, in
+    the given order.
     """
     is_wanted = torch.isin(images.labels, torch.as_tensor(class_ids, device=images.labels.device))
     wanted = images if bool(is_wanted.all()) else images.select(is_wanted)
@@ -206,5 +206,5 @@ def select(
 
 
 def _owned(rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the CPU that share nothing with `rows`."""
+    """Copies of `rows` on the CPU."""
     return {name: on_host(tensor) for name, tensor in rows.items() if name != "exemplar"}

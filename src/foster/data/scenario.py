@@ -1,5 +1,5 @@
-"""Scenario: a dataset cut into an ordered list of tasks; and a validation part of its training images, for choosing
-settings without looking at the test images."""
+"""Scenario: a dataset divided into an ordered list of tasks. `hold_out` divides training images into a training and a
+validation part."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,9 +20,9 @@ from foster.system.counts import counted
 
 
 class Scenario:
-    """A list of tasks. Each task's images are gathered when the task is asked for, and are not kept here.
+    """A list of tasks. The images of a task are gathered when the task is requested, and not kept here.
 
-    Tasks are cut by classes, or are those that the dataset itself has (`given`): then classes may come again.
+    A dataset is divided by classes, or has tasks of its own (`given`), in which classes may come again.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Scenario:
 
     @classmethod
     def given(cls, dataset: Dataset) -> "Scenario":
-        """The tasks that the dataset itself has. Classes are numbered in the order in which they arrive."""
+        """The scenario of the dataset's own tasks. Class ids are in the order of arrival."""
         scenario = cls.__new__(cls)
         scenario._arrange(dataset, f"{dataset.name}-{GIVEN}", *arrivals(dataset.train), is_given=True)
         return scenario
@@ -59,7 +59,7 @@ class Scenario:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """All names, in the order of arrival."""
+        """The names of all classes, in the order of arrival."""
         return self._train.class_names
 
     @property
@@ -75,23 +75,23 @@ class Scenario:
 
     @property
     def kind(self) -> Stack:
-        """An empty stack of the kind in which its images are kept."""
+        """An empty stack of the kind of its images."""
         return self._train.stack[:0]
 
     def follow(self, follower: Follower) -> None:
-        """Tell `follower` from now on of photos that are decoded."""
+        """Report the decoding of photos to `follower`."""
         self._train.stack.follow(follower)
 
     def kept_alike(self, images: ImageSet) -> ImageSet:
-        """Images of one size, kept as this scenario keeps its images."""
+        """Images of one size, in a stack of the kind of this scenario's images."""
         return replace(images, stack=self._train.stack.alike(images.images))
 
     def __len__(self) -> int:
         return len(self.task_sizes)
 
     def __getitem__(self, index: int) -> Task:
-        """The task `index` with its new images; it has no exemplars yet. Photos are decoded, once for the whole task,
-        and those that cannot be read are left out."""
+        """The task `index` with its new images, without exemplars. Photos are decoded once for the whole task; those
+        that cannot be read are left out."""
         self._check_index(index)
         first = sum(self.task_sizes[:index])
         images = self._seen(self._train, index, self._train.beside["task"] == index)
@@ -109,7 +109,7 @@ class Scenario:
         return self._seen(self._test, index, self._test.beside["task"] <= index).readable()
 
     def _seen(self, images: ImageSet, index: int, is_wanted: Tensor) -> ImageSet:
-        """The wanted images, naming no class that comes after task `index`."""
+        """The selected images, with the names of the classes up to task `index`."""
         num_seen = sum(self.task_sizes[: index + 1])
         return replace(images.select(is_wanted), class_names=images.class_names[:num_seen])
 
@@ -119,19 +119,19 @@ class Scenario:
 
 
 def _with_tasks(images: ImageSet, sizes: Sequence[int]) -> ImageSet:
-    """The images with the task of their class."""
+    """The images with the task of their class as `beside["task"]`."""
     tasks = torch.searchsorted(torch.tensor(sizes).cumsum(0), images.labels, right=True)
     return replace(images, beside={**images.beside, "task": tasks})
 
 
 def class_order_from_seed(num_classes: int, seed: int) -> tuple[int, ...]:
-    """The order in which published protocols shuffle the classes; they use the seed 1993."""
-    # The legacy generator: numpy promises never to change its numbers, and publications depend on them.
+    """The class order of published protocols, which use the seed 1993."""
+    # Published protocols use this legacy generator; NumPy guarantees that its numbers do not change.
     return tuple(np.random.RandomState(seed).permutation(num_classes).tolist())
 
 
 def class_order_from_names(names: Sequence[str], class_names: Sequence[str]) -> tuple[int, ...]:
-    """The class ids of `names`, as many as there are `class_names` and each once, in any order."""
+    """The class ids of `names`, a permutation of `class_names`."""
     known = {name: k for k, name in enumerate(class_names)}
     for name in names:
         if name not in known:
@@ -140,8 +140,8 @@ def class_order_from_names(names: Sequence[str], class_names: Sequence[str]) -> 
 
 
 def hold_out(images: ImageSet, share: float, seed: int, is_given: bool = False) -> tuple[ImageSet, ImageSet]:
-    """`images` in two parts, the second with `share` of every class (at least one image, never all). Where the tasks
-    are those of the dataset (`is_given`), the share is of every class in each task."""
+    """Divide `images` into two parts; the second has `share` of every class (at least one image, never all). If the
+    dataset has tasks of its own (`is_given`), it has `share` of every class in each task."""
     random = generator(Address(seed, "validation"))
     is_given = is_given and "task" in images.beside
     tasks = images.beside["task"] if is_given else torch.zeros_like(images.labels)
@@ -159,5 +159,5 @@ def hold_out(images: ImageSet, share: float, seed: int, is_given: bool = False) 
 
 
 def num_held_out(num_images: int, share: float) -> int:
-    """How many images of a class are held out: `share` of them, at least one, never all; of none, none."""
+    """The number of held-out images of a class: `share` of them, at least one, never all; 0 of 0."""
     return max(0, min(max(1, round(num_images * share)), num_images - 1))

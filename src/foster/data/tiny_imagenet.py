@@ -1,4 +1,4 @@
-"""Tiny ImageNet as published: 200 classes of ImageNet, photos of 64 x 64 in JPEG files."""
+"""Tiny ImageNet as published: 200 classes of ImageNet, JPEG files of 64 x 64 pixels."""
 
 import os
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ SUFFIX = ".JPEG"
 def load_tiny_imagenet(
     published: Published, data_dir: Path, follower: Follower | None = None
 ) -> tuple[ImageSet, ImageSet]:
-    """The training photos `train/WNID/images/*.JPEG` and, as test photos, `val/images/*.JPEG` with the classes that
-    `val/val_annotations.txt` names. The published test photos have no labels. Classes are in the order of their WNIDs.
+    """The training photos `train/WNID/images/*.JPEG`, and as test photos `val/images/*.JPEG` with the classes of
+    `val/val_annotations.txt`: the published test photos have no labels. Classes are sorted by WNID.
     """
     folder = find_or_fetch(published, data_dir, follower)
     with explained(DataError, f"cannot read {folder}"):

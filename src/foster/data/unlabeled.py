@@ -1,4 +1,4 @@
-"""Unlabeled images that a method trains on: a dataset's training images without their labels, or a folder of images."""
+"""Unlabeled images for training: the training images of a dataset without labels, or a folder of images."""
 
 import sys
 from collections.abc import Callable
@@ -28,8 +28,8 @@ def load_unlabeled(
 ) -> ImageSet:
     """Images `[N, 3, *image_size]` with label -1, from a dataset by name or from all images below a folder.
 
-    `warn` is told of files that cannot be read; they are left out. `follower` follows a download. `key` is the setting
-    that asks for them.
+    Files that cannot be read are left out, with a call of `warn`. `follower` observes a download. `key` is the setting
+    that names the source, for messages.
     """
     if _is_dataset(source, key):
         images = _resized(load(source, Asked(data_dir=data_dir), follower).train.images, image_size)
@@ -43,12 +43,12 @@ def load_unlabeled(
 
 
 def num_unlabeled(source: str, key: str = "unlabeled") -> int:
-    """How many images there are, without reading them."""
+    """The number of images, without reading them."""
     return CATALOGUE[source].num_train if _is_dataset(source, key) else len(_photos(source, key))
 
 
 def _is_dataset(source: str, key: str) -> bool:
-    """Whether it is the name of a dataset, whose images must all be of one size."""
+    """Whether `source` is the name of a dataset; its images must all have the same size."""
     if source in CATALOGUE and CATALOGUE[source].photo_augmentations:
         raise SettingsError(
             f"{key}: the photos of '{source}' are of many sizes; name a folder of them, such as ./photos"

@@ -36,55 +36,36 @@ class Predictions:
     by_variant: dict[str, NDArray[np.int64]]
 
 
-def keep_predictions(
-    folder: Path, task: int, labels: Tensor, by_variant: Mapping[str, Tensor], is_last: bool = False
-) -> None:
-    """Add the predictions `[N]` of one evaluation. Those of the task before are kept until the last evaluation of this
-    task."""
+def keep_predictions(folder: Path, task: int, labels: Tensor, by_variant: Mapping[str, Tensor]) -> None:
+    """Add the predictions `[N]` of one evaluation after `task`; those after an earlier task are replaced."""
     try:
-        tasks = _read_tasks(folder)
+        kept = read_predictions(folder)
+        arrays = dict(kept.by_variant) if kept.task == task else {}
     except DataError:
-        tasks = {}
-    wanted = [task] if is_last else [task - 1, task]
-    kept = {number: arrays for number, arrays in tasks.items() if number in wanted}
-    now = kept.setdefault(task, {})
-    now |= {name: classes.cpu().numpy() for name, classes in by_variant.items()}
-    now[_LABELS] = labels.cpu().numpy()
+        arrays = {}
+    arrays |= {name: ids.cpu().numpy() for name, ids in {**by_variant, _LABELS: labels}.items()}
     # Ids are small: two bytes each, in all but uncommonly large experiments.
     small = {
-        f"{number}/{name}": ids.astype(np.min_scalar_type(int(ids.max(initial=256))))
-        for number, arrays in kept.items()
-        for name, ids in arrays.items()
+        f"{task}/{name}": ids.astype(np.min_scalar_type(int(ids.max(initial=256)))) for name, ids in arrays.items()
     }
     write_bytes(folder / PREDICTIONS, safetensors.numpy.save(small))
 
 
 def read_predictions(folder: Path) -> Predictions:
-    """The predictions of the last task that was evaluated completely; a DataError where there are none."""
-    tasks = _read_tasks(folder)
-    task = min(tasks)  # while one lasts, its first evaluations lie beside all of the task before
-    arrays = dict(tasks[task])
-    return Predictions(task, arrays.pop(_LABELS), arrays)
-
-
-def _read_tasks(folder: Path) -> dict[int, dict[str, NDArray[np.int64]]]:
-    """Labels and predictions, by task."""
+    """The predictions after the last task that was evaluated; a DataError where there are none."""
     path = folder / PREDICTIONS
-    tasks: dict[int, dict[str, NDArray[np.int64]]] = {}
     try:
-        for key, ids in safetensors.numpy.load(read_limited(path, MAX_PREDICTIONS_BYTES)).items():
-            number, _, name = key.partition("/")
-            tasks.setdefault(int(number), {})[name] = ids.astype(np.int64)
-        if not tasks:
-            raise ValueError("it is empty")
-        for arrays in tasks.values():
-            if any(ids.ndim != 1 or ids.shape != arrays[_LABELS].shape for ids in arrays.values()):
-                raise ValueError("labels and predictions do not belong together")
+        tensors = safetensors.numpy.load(read_limited(path, MAX_PREDICTIONS_BYTES))
+        (task,) = {int(key.partition("/")[0]) for key in tensors}
+        arrays = {key.partition("/")[2]: ids.astype(np.int64) for key, ids in tensors.items()}
+        labels = arrays.pop(_LABELS)
+        if any(ids.ndim != 1 or ids.shape != labels.shape for ids in arrays.values()):
+            raise ValueError("labels and predictions do not belong together")
     except FileNotFoundError:
         raise DataError(f"'{folder}' keeps no predictions ({PREDICTIONS})") from None
     except _DAMAGE as error:
         raise DataError(f"'{path}' cannot be read: {error}") from None
-    return tasks
+    return Predictions(task, labels, arrays)
 
 
 def keep_network(folder: Path, task: int, variant: str, network: nn.Module) -> None:

@@ -1,10 +1,10 @@
 """Plans: a dry run of the method's phases on blank images, and an estimate of memory and time."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ from foster.system.counts import duration, size_text
 from foster.system.output import plain_text
 from foster.training.engine import Engine
 from foster.training.optim import BYTES_WITHOUT_STATE, bytes_of_parameter
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 from foster.training.task import seconds_an_epoch
 
 if TYPE_CHECKING:
@@ -66,6 +66,14 @@ STEPS_AN_EPOCH = {"cpu": 1, "cuda": 50}
 """Steps of the short epochs that are timed, by device."""
 
 
+class PlannedPhase(NamedTuple):
+    """The epochs of a phase, and the optimizer steps of all of them."""
+
+    name: str
+    epochs: int
+    steps: int
+
+
 @dataclass(frozen=True)
 class PlannedTask:
     """One row of a plan. `exemplars` is what the memory holds while the task is learned."""
@@ -75,13 +83,12 @@ class PlannedTask:
     num_total: int
     new_images: int
     exemplars: int
-    phases: tuple[tuple[str, int, int], ...]
-    """Name, epochs and optimizer steps of every phase."""
+    phases: tuple[PlannedPhase, ...]
     params: int
 
     @property
     def num_steps(self) -> int:
-        return sum(steps for _, _, steps in self.phases)
+        return sum(phase.steps for phase in self.phases)
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,7 @@ class Plan:
             table.add_column(name, justify="right", no_wrap=True)
         for task in self.tasks:
             is_taken_over = task.index == 0 and settings.first_task_from
-            epochs = " + ".join(f"{epochs} {name}" for name, epochs, _ in task.phases)
+            epochs = " + ".join(f"{phase.epochs} {phase.name}" for phase in task.phases)
             table.add_row(
                 str(task.index + 1),
                 f"+{task.num_new}",
@@ -165,16 +172,12 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data, for scripts."""
         names = ("total_epochs", "total_steps", "memory_images", "memory_bytes", "training_bytes", "photos")
-        phase_keys = ("name", "epochs", "steps")
         return {
             "scenario": self.settings.scenario,
             "method": self.settings.method,
             **{name: getattr(self, name) for name in names},
             "time": asdict(self.time) if self.time else None,
-            "tasks": [
-                asdict(task) | {"phases": [dict(zip(phase_keys, phase, strict=True)) for phase in task.phases]}
-                for task in self.tasks
-            ],
+            "tasks": [asdict(task) | {"phases": [phase._asdict() for phase in task.phases]} for task in self.tasks],
             "settings": self.settings.nested(),
         }
 
@@ -224,7 +227,7 @@ def make_plan(
         settings=settings,
         facts=facts,
         tasks=tuple(tasks),
-        total_epochs=sum(epochs for task in tasks for _, epochs, _ in task.phases),
+        total_epochs=sum(phase.epochs for task in tasks for phase in task.phases),
         total_steps=sum(task.num_steps for task in tasks),
         memory_images=method.memory.num_images,
         memory_bytes=method.memory.num_images * pixels + statistics_bytes,
@@ -276,18 +279,26 @@ def _tasks(facts: DatasetFacts, settings: Settings, method: Method[Any], per_cla
         num_known += num_new
 
 
+def planned_phases(
+    phases: Iterable[Phase | Evaluate], batch_size: int, look_at: Callable[[Phase], None]
+) -> list[PlannedPhase]:
+    """Go through the phases of a task without training them; `look_at` is called with each when its turn comes."""
+    planned = []
+    for phase in phases:
+        if isinstance(phase, Phase):
+            look_at(phase)
+            steps = -(-images_of_epoch(len(phase.data), batch_size) // batch_size)
+            planned.append(PlannedPhase(phase.name, phase.fit.epochs, phase.fit.epochs * steps))
+    return planned
+
+
 def _rehearsed(
     method: Method[Any], task: Task, settings: Settings, look_at: Callable[[Task, Phase], None]
 ) -> PlannedTask:
     """The phases of `task`; afterwards the method has the network and exemplars that it would have in a run."""
-    is_taken_over, batch_size = task.is_first and bool(settings.first_task_from), settings.batch_size
-    phases = []
-    for phase in checked_phases(method, phases_of_run(method, task)):
-        if isinstance(phase, Phase):
-            look_at(task, phase)
-            epochs, num_images = phase.fit.epochs, images_of_epoch(len(phase.data), batch_size)
-            phases.append((phase.name, epochs, epochs * -(-num_images // batch_size)))
-    if is_taken_over:
+    dry_run = checked_phases(method, phases_of_run(method, task))
+    phases = planned_phases(dry_run, settings.batch_size, partial(look_at, task))
+    if task.is_first and settings.first_task_from:
         check_phases(settings, len(phases))
         phases.clear()
     num_exemplars = len(task.exemplars) if task.exemplars else 0
@@ -347,9 +358,9 @@ def measured_plan(settings: Settings) -> Plan:
 
     plan = make_plan(settings, look_at, engine.device)
     seconds = sum(
-        steps * float(np.interp(task.index, list(paces[name]), list(paces[name].values())))
+        phase.steps * float(np.interp(task.index, list(paces[phase.name]), list(paces[phase.name].values())))
         for task in plan.tasks
-        for name, _, steps in task.phases
+        for phase in task.phases
     )
     device = describe_environment(engine)["device"]
     return replace(plan, time=TimeEstimate(seconds, plan.total_steps / seconds, f"steps made now on {device}"))

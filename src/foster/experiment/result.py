@@ -88,8 +88,8 @@ class Results(list[Result]):
     """
 
     def figure(self, title: str | None = None) -> "Figure":
-        """Accuracy curves of all results in one matplotlib figure: a panel for each scenario, a curve for each method.
-        Runs that differ by their seed alone become a mean with a band."""
+        """Accuracy curves of all results in one matplotlib figure: a panel for each scenario, augmentation and class
+        order, a curve for each method. Runs that differ by their seed alone become a mean with a band."""
         from foster.reports.curves import accuracy_figure
 
         return accuracy_figure(self, title)

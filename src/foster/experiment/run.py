@@ -158,8 +158,7 @@ class Experiment:
         predicted = {variant: values.argmax(1) for variant, values in scores.items()}
         if not self.folder.is_written:
             return
-        is_last = wanted.variant == self.method.result_name
-        keep_predictions(self.folder.path, task.index, test.labels, predicted, is_last)
+        keep_predictions(self.folder.path, task.index, test.labels, predicted)
         if self.settings.keep_networks:
             keep_network(self.folder.path, task.index, wanted.variant, wanted.network)
 

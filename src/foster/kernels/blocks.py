@@ -1,7 +1,8 @@
-"""Convolutions with their BatchNorms and ReLUs as single functions with gradients, by kernels alone.
+"""Autograd functions for a layer (3x3 convolution, BatchNorm, ReLU) and for a residual block, computed by kernels only.
 
-In training, the convolution also sums up the statistics of its output, so that a layer is three launches (convolve,
-finish, normalise). Its backward pass is five; the two for the weight can be deferred. A frozen layer is one launch.
+In training, the convolution also accumulates the BatchNorm statistics of its output, so a layer is three launches
+forward (convolve, finish, normalise) and five backward, of which the two for the weight can be deferred. A frozen layer
+is one launch.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from foster.kernels.weight_gradients import DeferredGradients, weight_gradient
 
 
 class Layer(NamedTuple):
-    """A 3x3 convolution without bias, and its BatchNorm."""
+    """A 3x3 convolution without bias, followed by a BatchNorm."""
 
     weight: Tensor
     stride: int
@@ -25,14 +26,14 @@ class Layer(NamedTuple):
 
 
 class Shortcut(NamedTuple):
-    """What a block adds to its residual: maps, every `stride`-th pixel of them, and nothing in channels they lack."""
+    """The maps that a block adds to its residual: every `stride`-th pixel, with zeros for missing channels."""
 
     maps: Tensor
     stride: int = 1
 
 
 def frozen_layer(images: Tensor, layer: Layer, is_rectified: bool = True, added: Added | None = None) -> Tensor:
-    """Convolution, BatchNorm by running statistics, an addition and ReLU, without gradients."""
+    """Convolution, BatchNorm with running statistics, addition and ReLU, without gradients."""
     return launch.convolve_frozen(images, layer.weight, layer.stride, layer.norm, is_rectified, added)
 
 
@@ -44,15 +45,15 @@ def frozen_block(maps: Tensor, first: Layer, second: Layer, shortcut: Shortcut, 
 
 
 def trained_layer(images: Tensor, layer: Layer) -> Tensor:
-    """Convolution, BatchNorm by the statistics of the batch, and ReLU."""
+    """Convolution, BatchNorm with the statistics of the batch, and ReLU."""
     output: Tensor = _Layer.apply(images, layer.weight, layer.norm.gamma, layer.norm.beta, layer)  # type: ignore[no-untyped-call]
     return output
 
 
 def trained_block(maps: Tensor, first: Layer, second: Layer, shortcut: Shortcut, is_rectified: bool) -> Tensor:
-    """A residual block: two layers, the second without ReLU; plus the shortcut; and ReLU.
+    """A residual block: two layers, the second without ReLU, plus the shortcut, then ReLU.
 
-    Where the shortcut is the block's input, both are one tensor, with one gradient.
+    An identity shortcut is the same tensor as `maps` and shares its gradient.
     """
     plan = _Plan(first, second, shortcut.stride, is_rectified)
     is_identity = shortcut.maps is maps
@@ -62,7 +63,8 @@ def trained_block(maps: Tensor, first: Layer, second: Layer, shortcut: Shortcut,
 
 
 class _Normalised(NamedTuple):
-    """The output of a layer's convolution, the coefficients of its BatchNorm, and the output of the layer."""
+    """What the backward pass of a layer needs: the convolution's output, the BatchNorm's coefficients, and the layer's
+    output."""
 
     maps: Tensor
     coefficients: Tensor
@@ -84,7 +86,7 @@ def _weight_gradient(
 
 
 class _Layer(torch.autograd.Function):
-    """One layer. The parameters are also in `layer`; as arguments they get gradients."""
+    """One layer. Its parameters are in `layer`, and also arguments, so that they get gradients."""
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, layer: Layer) -> Tensor:
@@ -109,7 +111,7 @@ class _Layer(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             of_weight = _weight_gradient(ctx.deferred, images, of_maps, weight, ctx.stride)
         if ctx.needs_input_grad[0] and images.shape[1] == 3:
-            # Gradients of images are rarely needed, so this may be slow.
+            # There is no kernel for gradients of images, which are rarely needed.
             of_images = conv2d_input(images.shape, weight.to(of_maps.dtype), of_maps, ctx.stride, 1)
         elif ctx.needs_input_grad[0]:
             of_images = launch.input_gradient(of_maps, weight, ctx.stride, *images.shape[2:])
@@ -117,7 +119,7 @@ class _Layer(torch.autograd.Function):
 
 
 class _Plan(NamedTuple):
-    """A block without the tensors that have gradients."""
+    """The facts of a block that are not tensors with gradients."""
 
     first: Layer
     second: Layer
@@ -126,7 +128,7 @@ class _Plan(NamedTuple):
 
 
 class _Block(torch.autograd.Function):
-    """A whole block. Without `shortcut`, the shortcut is the block's input."""
+    """A residual block. If `shortcut` is None, the shortcut is the input."""
 
     @staticmethod
     def forward(

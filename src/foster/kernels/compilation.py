@@ -1,5 +1,4 @@
-"""Whether kernels can run, how they are started, and how they are compiled: one by one when first used, or many at a
-time."""
+"""Checks whether kernels can run, starts them, and compiles them: each at its first use, or many in parallel."""
 
 import functools
 import importlib
@@ -13,7 +12,7 @@ from torch import Tensor
 
 
 def is_available() -> bool:
-    """Whether the kernels can run on the current GPU: it needs bfloat16 tensor cores, and a Triton that has Gluon."""
+    """Whether the kernels can run on the current GPU: this needs bfloat16 tensor cores and a Triton with Gluon."""
     return torch.cuda.is_available() and _runs_on(torch.cuda.current_device())
 
 
@@ -36,15 +35,16 @@ class _Start(NamedTuple):
 
 
 _noted: dict[int, dict[tuple[Any, ...], _Start]] = {}
-"""By GPU, while `compiled_side_by_side` is active there: the first start of each kernel to be compiled. Not by thread:
-backward passes run in other threads, one for each GPU."""
+"""For each GPU on which `compiled_side_by_side` is active: the first launch of each kernel that must be compiled. The
+key is the GPU, not the thread: backward passes run in other threads, one for each GPU."""
 
 
 def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
-    """Run `kernel` on the device for every program of `grid`; it is compiled first where it was not yet.
+    """Launch `kernel` with `grid` programs; at its first use it is compiled.
 
-    On recent GPUs its programs are placed on the chip while the kernel before it ends (programmatic dependent launch).
-    Each of our kernels therefore begins by waiting for the results of the kernel before it.
+    From compute capability 9 on, programmatic dependent launch is used: the programs are placed on the chip while the
+    previous kernel still runs. Each kernel therefore begins with a wait for the results of the previous one
+    (`gdc_wait`).
     """
     gpu = _gpu()
     options["is_early"] = _starts_early(gpu)
@@ -58,7 +58,7 @@ def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -
 
 
 def _type(value: Any) -> Any:
-    """The types of an argument, which are compiled into a kernel."""
+    """The type of an argument. A kernel is compiled for each combination of types."""
     if isinstance(value, tuple):
         return tuple(map(_type, value))
     return value.dtype if isinstance(value, Tensor) else type(value)
@@ -66,10 +66,11 @@ def _type(value: Any) -> Any:
 
 @contextmanager
 def compiled_side_by_side() -> Iterator[None]:
-    """Inside, kernels do not run on the current GPU: they are noted, and all are compiled at the end, many at a time.
+    """Inside, kernels do not run on the current GPU. Their launches are recorded, and at the end all kernels are
+    compiled in parallel.
 
-    Results that are computed inside are meaningless. It is used before the first step: one by one, the kernels of a
-    network take half a minute to compile. Compiled kernels stay in Triton's cache on the disk.
+    Results that are computed inside are meaningless. This is used before the first step: compiled one after another,
+    the kernels of a network take half a minute. Compiled kernels stay in Triton's cache on the disk.
     """
     gpu = _gpu()
     noted = _noted[gpu] = {}
@@ -87,7 +88,7 @@ def _gpu() -> int:
 
 @functools.cache
 def _has_gpu() -> bool:
-    return torch.cuda.is_available()  # asked once: it takes as long as starting a kernel
+    return torch.cuda.is_available()  # cached: the question takes as long as a kernel launch
 
 
 @functools.cache
@@ -98,7 +99,7 @@ def _starts_early(gpu: int) -> bool:
 def _compile(starts: list[_Start]) -> None:
     mode = getattr(importlib.import_module("triton"), "AsyncCompileMode", None)
     if mode is None:
-        return  # An older Triton compiles each kernel where it is first used.
+        return  # Older versions of Triton compile each kernel at its first use.
     with ThreadPoolExecutor() as threads, mode(threads):
         for kernel, grid, arguments, options in starts:
             kernel.warmup(*arguments, grid=grid, **options)

@@ -1,5 +1,5 @@
 """Frozen parts of wide ResNets in a training step: BatchNorm is folded into the convolution before it, and convolution,
-addition and ReLU are one call of the library, so that a frozen branch reads and writes each map once."""
+addition and ReLU become one cuDNN call, so that a frozen branch reads and writes each map once."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ from foster.networks.freezing import is_frozen
 from foster.networks.resnet import Block, Bottleneck, ResNet
 
 WIDE = 64
-"""The channels of its first convolution from which on a network is wide."""
+"""A network is wide if its first convolution has at least this many output channels."""
 
 
 class Folded(NamedTuple):
@@ -42,7 +42,7 @@ class Folded(NamedTuple):
         return functional.conv2d(maps, self.weight, self.bias, self.stride, self.padding)
 
     def rectified(self, maps: Tensor, added: Tensor | None = None) -> Tensor:
-        """With `added` to the result, and ReLU."""
+        """ReLU of the result plus `added`."""
         if maps.is_cuda and _has_fused_convolutions(maps.device.index):
             geometry = (self.stride,) * 2, (self.padding,) * 2, (1, 1), 1
             if added is None:
@@ -54,7 +54,7 @@ class Folded(NamedTuple):
 
 @functools.cache
 def _has_fused_convolutions(gpu: int) -> bool:
-    """Whether the library has such a convolution in bfloat16; tried once on a small one."""
+    """Whether cuDNN has fused convolutions in bfloat16 on this GPU; tested once on a small one."""
     maps = torch.randn(2, 16, 8, 8, device=f"cuda:{gpu}").to(torch.bfloat16, memory_format=torch.channels_last)
     weight = torch.randn(16, 16, 3, 3, device=maps.device).to(torch.bfloat16, memory_format=torch.channels_last)
     bias, geometry = torch.randn(16, device=maps.device).bfloat16(), ((1, 1), (1, 1), (1, 1), 1)
@@ -71,7 +71,7 @@ def _has_fused_convolutions(gpu: int) -> bool:
 
 @contextmanager
 def folded_frozen_parts(modules: Iterable[nn.Module], is_wanted: bool, dtype: torch.dtype) -> Iterator[None]:
-    """Inside, the frozen blocks and stems of wide ResNets in `modules` are folded; their weights stay as they are."""
+    """Inside, the frozen blocks and stems of wide ResNets in `modules` run folded. Their weights do not change."""
     inside = {part for module in modules for part in module.modules() if is_wanted}
     wide = [network for network in inside if isinstance(network, ResNet) and _is_wide(network)]
     frozen = {part for network in wide for part in network.modules() if is_frozen(part)}
@@ -90,13 +90,13 @@ def is_folded(module: nn.Module) -> bool:
 
 
 def _is_wide(network: ResNet) -> bool:
-    """Whether the library's kernels are the fast ones for it; narrow networks have kernels of ours."""
+    """Whether cuDNN is the faster choice for the network; narrow networks have kernels of our own."""
     first = next(part for part in network.modules() if isinstance(part, nn.Conv2d))
     return first.out_channels >= WIDE
 
 
 def _folded(part: nn.Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor] | None:
-    """What takes the place of the `forward` of a block or a stem; None for other parts."""
+    """The replacement for the `forward` of a block or a stem; None for other parts."""
     if type(part) in (Block, Bottleneck):
         assert isinstance(part, Block | Bottleneck)
         return _folded_block(part, dtype)

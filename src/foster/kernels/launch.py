@@ -1,12 +1,13 @@
-"""Starts the kernels of 3x3 convolutions and of BatchNorm: geometry, grids and workspaces. Nothing here waits for the
+"""Launches the kernels of 3x3 convolutions and BatchNorm: shapes, grids and workspaces. Nothing here waits for the
 device.
 
-All maps are bfloat16, channels last; all sums are float32, always in one order. Weights are contiguous or channels
-last: in both, the nine taps of a window lie at equal distances.
+All maps are bfloat16 and channels last. All sums are float32, in a fixed order. Weights are contiguous or channels
+last: in both layouts the nine taps of a window have a constant stride.
 
-The BatchNorm of a training step is split where all pixels must have been seen: sums over blocks of pixels (`partials`,
-float32 [2, channels, blocks]), one small kernel that turns them into a few numbers for each channel (`coefficients`),
-and one pass over the maps that uses these.
+BatchNorm in training needs sums over all pixels before it can normalise one. So it has three parts: partial sums over
+blocks of pixels (`partials`, float32 [2, channels, blocks]), which the convolution computes; a small kernel that
+reduces them to a few numbers a channel (`coefficients`); and one pass over the maps that applies them. The backward
+pass has the same three parts.
 """
 
 import math
@@ -20,11 +21,11 @@ from foster.kernels.tiles import NORM_ELEMENTS, Geometry, convolution_tile
 
 NUM_WARPS = 4
 FINISHING: dict[str, Any] = {"size": 512, "warps": NUM_WARPS, "num_warps": NUM_WARPS}
-"""Options of the kernels that add up partial sums, one program for each channel, 512 blocks at a time."""
+"""Options of the kernels that reduce partial sums: one program for each channel, 512 blocks at a time."""
 
 
 class Norm(NamedTuple):
-    """A BatchNorm: its parameters, its running statistics, which training updates in place, and its settings."""
+    """A BatchNorm: its parameters, its running statistics (updated in place in training), momentum and epsilon."""
 
     gamma: Tensor
     beta: Tensor
@@ -35,9 +36,9 @@ class Norm(NamedTuple):
 
 
 class Added(NamedTuple):
-    """Maps [N, C, H, W] to add to a result whose rows and columns are `down` times fewer, or `up` times more.
+    """Maps [N, C, H, W] to add to a result that has `down` times fewer rows and columns, or `up` times more.
 
-    Nothing is added to pixels of the result between those of the maps, and to channels that the maps do not have.
+    With `up`, result pixels between those of the maps stay as they are, as do channels that the maps do not have.
     """
 
     maps: Tensor
@@ -45,14 +46,14 @@ class Added(NamedTuple):
     up: int = 1
 
     def shape(self, height: int, width: int) -> Geometry:
-        """How the maps lie under a result of `height` x `width`."""
+        """The geometry of the addition to a result of `height` x `width`."""
         _, channels, rows, columns = self.maps.shape
         return Geometry(channels, channels, rows, columns, height, width, self.down, self.up)
 
 
 class Gate(NamedTuple):
-    """A ReLU after a BatchNorm, given by the input [N, C, H, W] and the coefficients of the BatchNorm. In the backward
-    pass, a gradient passes where the ReLU was open."""
+    """A ReLU after a BatchNorm, given by the BatchNorm's input [N, C, H, W] and its coefficients. The backward pass
+    computes again where the ReLU was positive."""
 
     maps: Tensor
     coefficients: Tensor
@@ -73,7 +74,8 @@ def empty_maps(like: Tensor, channels: int, height: int, width: int) -> Tensor:
 
 
 class Summed(NamedTuple):
-    """Maps, and of each block of their pixels two sums for each channel: float32 [2, channels, blocks]."""
+    """Maps, and their partial sums: two sums for each channel and each block of pixels, float32 [2, channels,
+    blocks]."""
 
     maps: Tensor
     partials: Tensor
@@ -86,15 +88,16 @@ def forward_geometry(images: Tensor, weight: Tensor, stride: int) -> Geometry:
 
 
 def backward_geometry(gradient: Tensor, weight: Tensor, stride: int, height: int, width: int) -> Geometry:
-    """The gradient for the images [N, in, height, width] from that of the output: a convolution, too."""
+    """The geometry of the gradient of images [N, in, height, width], which is a convolution of the output's
+    gradient."""
     out_channels, in_channels = weight.shape[:2]
     rows, columns = gradient.shape[2:]
     return Geometry(out_channels, in_channels, rows, columns, height, width, down=1, up=stride)
 
 
 def convolve_with_statistics(images: Tensor, weight: Tensor, stride: int) -> Summed:
-    """The convolution of images [N, in, H, W] with weight [out, in, 3, 3], bfloat16 and channels last, with the partial
-    sums and sums of squares of what is stored: for BatchNorm."""
+    """The convolution of images [N, in, H, W] with weight [out, in, 3, 3], with the partial sums of its stored values
+    and of their squares, for BatchNorm."""
     geometry = forward_geometry(images, weight, stride)
     output, partials = _convolve(images, weight, Strides.forward(weight), geometry, has_partials=True)
     assert partials is not None
@@ -104,7 +107,7 @@ def convolve_with_statistics(images: Tensor, weight: Tensor, stride: int) -> Sum
 def convolve_frozen(
     images: Tensor, weight: Tensor, stride: int, norm: Norm, is_rectified: bool, added: Added | None = None
 ) -> Tensor:
-    """The convolution, BatchNorm by its running statistics, an addition and ReLU, in one kernel."""
+    """Convolution, BatchNorm with running statistics, addition and ReLU in one kernel."""
     geometry = forward_geometry(images, weight, stride)
     strides = Strides.forward(weight)
     return _convolve(images, weight, strides, geometry, norm=norm, added=added, is_rectified=is_rectified)[0]
@@ -113,14 +116,17 @@ def convolve_frozen(
 def input_gradient(
     gradient: Tensor, weight: Tensor, stride: int, height: int, width: int, added: Added | None = None
 ) -> Tensor:
-    """The gradient for the images [N, in, height, width] from that of the output, plus `added`."""
+    """The gradient of images [N, in, height, width] from that of the output, plus `added`."""
     geometry = backward_geometry(gradient, weight, stride, height, width)
     return _convolve(gradient, weight, Strides.backward(weight), geometry, added=added)[0]
 
 
 def gated_input_gradient(gradient: Tensor, weight: Tensor, gate: Gate) -> Summed:
-    """The gradient for the input of a ReLU before a convolution of stride 1, with the partial sums that the gradient of
-    the BatchNorm before it needs: of this gradient, and of its product with the centred input of the BatchNorm."""
+    """The gradient of the input of the ReLU before a convolution of stride 1.
+
+    The partial sums are those that the gradient of the BatchNorm before the ReLU needs: of this gradient, and of its
+    product with the BatchNorm's centred input.
+    """
     geometry = backward_geometry(gradient, weight, 1, *gate.maps.shape[2:])
     output, partials = _convolve(gradient, weight, Strides.backward(weight), geometry, gate=gate, has_partials=True)
     assert partials is not None
@@ -128,13 +134,13 @@ def gated_input_gradient(gradient: Tensor, weight: Tensor, gate: Gate) -> Summed
 
 
 class Strides(NamedTuple):
-    """Where a kernel finds a weight: from output channel, contraction index and tap to an address in memory."""
+    """The strides of a weight in memory, by output channel, contraction index and tap, as a kernel sees them."""
 
     out: int
     into: int
     tap: int
     is_flipped: bool = False
-    """Whether the taps are turned round, as they are for a gradient."""
+    """Whether the taps are in reverse order, as the gradient of the input needs them."""
 
     @classmethod
     def forward(cls, weight: Tensor) -> "Strides":
@@ -159,9 +165,9 @@ def _convolve(
     gate: Gate | None = None,
     has_partials: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """In this order: convolve, normalise, add, rectify, gate; store; and sum up what was stored, channel by channel.
+    """Convolve, normalise, add, apply ReLU, apply the gate, store, and sum the stored values by channel, in this order.
 
-    Returns the result, and its partial sums where it `has_partials`.
+    Returns the result, and its partial sums if `has_partials`.
     """
     from foster.kernels import device
 
@@ -173,7 +179,7 @@ def _convolve(
     partials = None
     if has_partials:
         partials = torch.empty((2, geometry.out_channels, num_blocks), dtype=torch.float32, device=images.device)
-    # What is None is left out of the compiled kernel.
+    # An argument that is None is left out of the compiled kernel.
     start(
         device.convolve,
         (num_blocks, geometry.out_channels // tile.channels),
@@ -201,10 +207,11 @@ def num_pixels(maps: Tensor) -> int:
 
 
 def finish_statistics(summed: Summed, norm: Norm) -> Tensor:
-    """Mean, 1 / standard deviation, scale and shift of each channel: float32 [4, channels].
+    """The coefficients of a BatchNorm: mean, 1 / standard deviation, scale and shift of each channel, float32
+    [4, channels].
 
-    Updates the running statistics as `nn.BatchNorm2d` does, except `num_batches_tracked`: with a fixed momentum it is
-    not read, and counting would take one more kernel.
+    Updates the running statistics as `nn.BatchNorm2d` does, except `num_batches_tracked`: a fixed momentum does not use
+    it, and counting would need another kernel.
     """
     from foster.kernels import device
 
@@ -230,7 +237,7 @@ def finish_statistics(summed: Summed, norm: Norm) -> Tensor:
 
 
 def normalise(maps: Tensor, coefficients: Tensor, is_rectified: bool, added: Added | None = None) -> Tensor:
-    """maps x scale + shift, plus `added`, and ReLU."""
+    """ReLU of maps x scale + shift + `added`; without ReLU if not `is_rectified`."""
     from foster.kernels import device
 
     channels, height, width = maps.shape[1:]
@@ -251,9 +258,9 @@ def normalise(maps: Tensor, coefficients: Tensor, is_rectified: bool, added: Add
 
 
 def sum_gradient(gradient: Tensor, opened: Tensor | None, maps: Tensor, coefficients: Tensor) -> Summed:
-    """The partial sums of the gradient of a BatchNorm's output, and of its product with the centred `maps`, its input.
+    """The partial sums of the gradient of a BatchNorm's output, and of its product with the centred input `maps`.
 
-    `opened` is the output of the ReLU after it: the gradient counts where that is above zero.
+    `opened` is the output of the ReLU after the BatchNorm; where it is 0, the gradient is 0. None: there is no ReLU.
     """
     from foster.kernels import device
 
@@ -274,7 +281,8 @@ def sum_gradient(gradient: Tensor, opened: Tensor | None, maps: Tensor, coeffici
 
 
 class NormGradient(NamedTuple):
-    """Gradients of a BatchNorm's parameters, and what its input's gradient needs: A, B and D, float32 [3, channels]."""
+    """The gradients of a BatchNorm's parameters, and the coefficients A, B and D of its input's gradient, float32
+    [3, channels]."""
 
     gamma: Tensor
     beta: Tensor
@@ -282,7 +290,7 @@ class NormGradient(NamedTuple):
 
 
 def finish_gradient(summed: Summed, gamma: Tensor, beta: Tensor, coefficients: Tensor) -> NormGradient:
-    """From the partial sums of `sum_gradient` and the coefficients of the forward pass."""
+    """Reduce the partial sums of `sum_gradient`, with the coefficients of the forward pass."""
     from foster.kernels import device
 
     channels = len(gamma)
@@ -305,7 +313,8 @@ def finish_gradient(summed: Summed, gamma: Tensor, beta: Tensor, coefficients: T
 
 
 def pass_gradient(gradient: Tensor, opened: Tensor | None, maps: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient for `maps`, A x gradient + B x maps + D, and the gradient that the ReLU after it lets pass."""
+    """The gradient of `maps`, A x gradient + B x maps + D, and the gradient behind the ReLU with the output
+    `opened`."""
     from foster.kernels import device
 
     result = empty_maps(maps, *maps.shape[1:])

@@ -1,4 +1,4 @@
-"""Modules that use the kernels where they can, and run as written everywhere else."""
+"""Modules that run by our kernels if possible, and as plain torch modules otherwise."""
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +13,11 @@ from foster.networks.heads import PreciseLinear
 from foster.networks.resnet import Block, PaddedSubsample, ResNet
 
 MOST_ON_LARGE_MAPS = 32
-"""The most channels for which kernels are used on large maps."""
+"""Kernels run on the large maps of a first stage only up to this many channels."""
 
 
 class KernelLayer(nn.Sequential):
-    """A convolution, BatchNorm and ReLU as one function, for bfloat16 maps on a GPU."""
+    """A convolution, BatchNorm and ReLU as one autograd function, for bfloat16 maps on a GPU."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name is torch's)
         convolution, norm, _ = self
@@ -32,7 +32,7 @@ class KernelLayer(nn.Sequential):
 
 
 class KernelBlock(Block):
-    """A residual block as one function, for bfloat16 maps on a GPU."""
+    """A residual block as one autograd function, for bfloat16 maps on a GPU."""
 
     def forward(self, maps: Tensor) -> Tensor:
         kind = _fused_kind(self, maps, [(self.conv1, self.norm1), (self.conv2, self.norm2)])
@@ -52,8 +52,8 @@ class KernelBlock(Block):
 
 
 class KernelLinear(PreciseLinear):
-    """A head's product by a kernel, in float32, in training steps in bfloat16. Inference, which is in float32, does not
-    use it."""
+    """The float32 linear layer of a head by our kernel, in bfloat16 training steps. Inference runs in float32 and does
+    not use the kernel."""
 
     def forward(self, features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         exact = features.to(weight.dtype)
@@ -63,13 +63,15 @@ class KernelLinear(PreciseLinear):
 
 
 def use_kernels(module: nn.Module) -> nn.Module:
-    """Make the parts of `module` for which there are kernels use them, in place, where they are available: residual
-    blocks, layers of convolution, BatchNorm and ReLU, and the products of heads. Weights keep their values and names;
-    in memory their channels come last, as the kernels read them fastest."""
+    """Make the parts of `module` that have kernels use them, in place: residual blocks, layers of convolution,
+    BatchNorm and ReLU, and the linear layers of heads. Does nothing if kernels are not available.
+
+    Weights keep their values and names; their memory layout becomes channels last, which the kernels read fastest.
+    """
     if not is_available():
         return module
-    # Kernels for 64 channels on large maps, as in the first stage of a ResNet-18, take up to 2.5 times as long as the
-    # library's, which a compiler can fuse with the rest.
+    # On large maps with 64 channels, as in the first stage of a ResNet-18, our kernels take up to 2.5 times as long as
+    # cuDNN's, which torch.compile can fuse with other operations.
     first_stages = [network.body[0] for network in module.modules() if isinstance(network, ResNet)]
     on_large_maps = {block for stage in first_stages for block in stage.children()}
     for part in module.modules():
@@ -87,7 +89,7 @@ def use_kernels(module: nn.Module) -> nn.Module:
 
 
 def _has_kernel(convolution: nn.Module) -> bool:
-    """Whether there is a kernel for this convolution, of the shape that it has in our ResNets."""
+    """Whether there is a kernel for this convolution: 3x3, padding 1, no bias, and a supported number of channels."""
     if not isinstance(convolution, nn.Conv2d) or convolution.bias is not None or convolution.groups != 1:
         return False
     is_plain = (convolution.padding, convolution.dilation, convolution.padding_mode) == ((1, 1), (1, 1), "zeros")
@@ -96,7 +98,7 @@ def _has_kernel(convolution: nn.Module) -> bool:
 
 
 def drop_kernels(module: nn.Module) -> nn.Module:
-    """Make the parts of `module` what they were before `use_kernels`, in place."""
+    """Undo `use_kernels`, in place."""
     for part in module.modules():
         part.__class__ = PLAIN.get(type(part), type(part))
     return module
@@ -116,14 +118,14 @@ def _put_channels_last(*convolutions: nn.Module) -> None:
 
 
 def is_fused(module: nn.Module) -> bool:
-    """Whether `module` runs as one function of ours, which a compiler cannot improve."""
+    """Whether `module` is one of our autograd functions, which torch.compile cannot improve."""
     return isinstance(module, KernelBlock | KernelLayer)
 
 
 def _fused_kind(module: nn.Module, maps: Tensor, layers: list[tuple[nn.Conv2d, nn.BatchNorm2d]]) -> str:
-    """How `module`, made of `layers` one after the other, runs on `maps`: `trained`, `frozen`, or `none`: as written.
+    """How `module`, a sequence of `layers`, runs on `maps`: "trained" or "frozen" by kernels, "none" as plain modules.
 
-    A compiler sees the module as written: it cannot look into our functions.
+    While it is traced, a module always runs as plain modules: tracers cannot look into our functions.
     """
     if _is_traced() or not _computes_in_bfloat16(maps):
         return "none"
@@ -137,7 +139,7 @@ def _fused_kind(module: nn.Module, maps: Tensor, layers: list[tuple[nn.Conv2d, n
         shape = torch.Size((num_images, convolution.out_channels, height, width))
     modes = {norm.training for _, norm in layers}
     if modes == {True}:
-        # One value has no variance: the plain module says so.
+        # One value a channel has no variance: the plain module raises torch's error.
         return "trained" if shape[0] * shape[2] * shape[3] > 1 else "none"
     wants_gradient = torch.is_grad_enabled() and (
         maps.requires_grad or any(parameter.requires_grad for parameter in module.parameters())

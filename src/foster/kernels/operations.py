@@ -1,5 +1,5 @@
-"""Starts the kernels for images in uint8, on a GPU with Triton: crops of photos of many sizes, and AutoAugment's
-operations."""
+"""Starts the kernels for uint8 images: crops of photos of different sizes, and AutoAugment's operations. They need a
+GPU and Triton."""
 
 import functools
 import importlib
@@ -8,21 +8,22 @@ import torch
 from torch import Tensor
 
 CROPPED_BLOCK = 256
-"""Pixels of one program that crops: a row of a training image and a little more, so that it reads close-by pixels."""
+"""Output pixels of one program of the crop kernel: about one row of a training image, so that it reads pixels that are
+close together."""
 
 COLUMNS = 7
-"""Columns of `choices`: an operation and the integers that it takes."""
+"""Columns of `choices`: the operation and its integer parameters."""
 
 BLOCK = 1024
-"""Pixels that one program changes."""
+"""Pixels of one program of the kernel `change`."""
 
 MEASURED_AT_ONCE = 4096
-"""Pixels that are counted at a time."""
+"""Pixels that the kernel `measure` reads at a time."""
 
 
 @functools.cache
 def can_crop() -> bool:
-    """Whether the kernel can run: it needs Triton and a GPU."""
+    """Whether the kernels can run: they need Triton and a GPU."""
     if not torch.cuda.is_available():
         return False
     try:
@@ -33,7 +34,10 @@ def can_crop() -> bool:
 
 
 def crop_and_resize(addresses: Tensor, boxes: Tensor, out_size: tuple[int, int]) -> Tensor:
-    """uint8 `[n, 3, *out_size]` on the GPU that holds the photos; arguments as in `device/photos.py`."""
+    """Crops of photos, resized to `out_size`: uint8 `[n, 3, *out_size]` on the GPU of the photos.
+
+    The arguments are those of `device/photos.py`.
+    """
     from foster.kernels.device import photos
 
     height, width = out_size
@@ -46,14 +50,15 @@ def crop_and_resize(addresses: Tensor, boxes: Tensor, out_size: tuple[int, int])
 
 
 def can_operate(images: Tensor) -> bool:
-    """Whether the kernels can run on these images; elsewhere torch's own operations give the same pixels."""
+    """Whether the kernels can run on these images. Without them, torch's operations give the same pixels."""
     return images.is_cuda and can_crop()
 
 
 def operate(images: Tensor, choices: Tensor, numbers: Tensor, is_measuring: bool = True) -> Tensor:
-    """Images uint8 `[n, 3, H, W]` with each image's own operation done to it; arguments as in `device/operations.py`.
+    """Apply one operation to each image; images and result are uint8 `[n, 3, H, W]`.
 
-    Unless it `is_measuring`, none of the operations may need a table or the mean of its image.
+    The arguments are those of `device/operations.py`. `is_measuring` False skips the kernel `measure`; then no
+    operation may need a lookup table or the mean of its image.
     """
     from foster.kernels import device
 

@@ -1,8 +1,7 @@
-"""For which 3x3 convolutions there are kernels, and how these cut them into pieces: one table of tile sizes for each
-kernel.
+"""Which 3x3 convolutions have a kernel, and the tile sizes of each kernel.
 
-For 3 to 64 channels the library's kernels take five to fifteen times as long as moving the data would. Ours take
-bfloat16 maps, channels last, and weights of any floating type, which are not cast first. They sum in float32.
+For 3 to 64 channels, cuDNN's kernels take 5 to 15 times as long as the memory traffic alone. Our kernels take bfloat16
+maps, channels last, and weights of any floating type, without a cast before the launch. They accumulate in float32.
 """
 
 import math
@@ -19,7 +18,7 @@ def supports(image_shape: Sequence[int], weight_shape: Sequence[int], stride: in
     out_channels, in_channels, *window = weight_shape
     num_images, image_channels, height, width = image_shape
     is_known = in_channels in IN_CHANNELS and out_channels in OUT_CHANNELS and stride in STRIDES and window == [3, 3]
-    # The kernels count elements in 32 bits.
+    # The kernels use 32-bit indices.
     return (
         is_known
         and image_channels == in_channels
@@ -28,8 +27,8 @@ def supports(image_shape: Sequence[int], weight_shape: Sequence[int], stride: in
 
 
 class Geometry(NamedTuple):
-    """Shapes of a convolution without the number of images. The output has `down` times fewer rows and columns than
-    the input, or `up` times more."""
+    """The shape of a convolution, without the batch size. The input is `down` times higher and wider than the output,
+    or the output is `up` times higher and wider than the input (the gradient of a strided convolution)."""
 
     in_channels: int
     out_channels: int
@@ -42,7 +41,8 @@ class Geometry(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Length of one contraction: a tap's channels, or all 27 places under a window on 3 channels, filled up."""
+        """The length of one contraction: the input channels of one tap. With 3 input channels, all nine taps form one
+        contraction of 27, padded to 32."""
         return 32 if self.in_channels == 3 else self.in_channels
 
     @property
@@ -51,14 +51,14 @@ class Geometry(NamedTuple):
 
 
 class ConvolutionTile(NamedTuple):
-    """What one program computes: `pixels` x `channels` of the output, shared among its warps."""
+    """The tile of one program: `pixels` x `channels` of the output, divided among its warps."""
 
     pixels: int
     channels: int
     warps_pixels: int
     warps_channels: int = 1
     taps_ahead: int = 9
-    """Taps that are loaded before the first is used; more hide more latency and take more registers."""
+    """How many taps are loaded before the first is used. More taps hide more latency and need more registers."""
 
     @property
     def num_warps(self) -> int:
@@ -66,8 +66,8 @@ class ConvolutionTile(NamedTuple):
 
 
 class GradientTile(NamedTuple):
-    """What one program sums up: `taps` of the weight's gradient over its share of the pixels, `groups` x `pixels` at a
-    time; each group has `warps_out` x `warps_in` warps."""
+    """The tile of one program: `taps` of the weight's gradient, summed over a share of the pixels, `groups` x `pixels`
+    at a time. Each group has `warps_out` x `warps_in` warps."""
 
     pixels: int
     groups: int
@@ -75,8 +75,8 @@ class GradientTile(NamedTuple):
     warps_out: int = 1
     warps_in: int = 1
     num_programs: int = 132
-    """About so many programs in one launch, over all layers, groups of taps and shares of the pixels. They should fill
-    the chip once or twice; more programs make more partial sums."""
+    """The approximate number of programs of one launch: layers x groups of taps x shares of the pixels. They should
+    fill the chip once or twice; more programs write more partial sums."""
 
     @property
     def num_warps(self) -> int:
@@ -90,7 +90,7 @@ class GradientTile(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """How the pixels of a layer, in `num_blocks` blocks, are shared among programs."""
+    """How the `num_blocks` blocks of pixels of a layer are divided among programs."""
 
     num_blocks: int
     blocks_per_share: int
@@ -103,7 +103,7 @@ CONVOLUTION_TILES: dict[tuple[int, int], ConvolutionTile] = {
     (32, 32): ConvolutionTile(pixels=256, channels=32, warps_pixels=8, taps_ahead=3),
     (64, 64): ConvolutionTile(pixels=128, channels=32, warps_pixels=4, taps_ahead=3),
 }
-"""By input and output channels: the fastest of those that were tried, batch 128, on an H200."""
+"""By input and output channels: the fastest tile found on an H200 at batch 128."""
 
 GRADIENT_TILES: dict[tuple[int, int], GradientTile] = {
     (3, 16): GradientTile(pixels=32, groups=8, taps=1, num_programs=132),
@@ -111,20 +111,21 @@ GRADIENT_TILES: dict[tuple[int, int], GradientTile] = {
     (32, 32): GradientTile(pixels=16, groups=4, taps=3, warps_in=2, num_programs=264),
     (64, 64): GradientTile(pixels=16, groups=2, taps=3, warps_out=2, warps_in=4, num_programs=132),
 }
-"""For the weight's gradient of one layer alone."""
+"""Tiles for the weight's gradient of a single layer."""
 
 BATCHED_GRADIENT_TILES: dict[tuple[int, int], GradientTile] = {
     (16, 16): GradientTile(pixels=32, groups=4, taps=9, num_programs=528),
     (32, 32): GradientTile(pixels=32, groups=2, taps=3, warps_in=2, num_programs=528),
     (64, 64): GradientTile(pixels=32, groups=1, taps=3, warps_out=2, warps_in=4, num_programs=264),
 }
-"""For those of several layers in one launch, where it wants another tile than one layer alone."""
+"""Tiles for several layers in one launch, where another tile is faster than for a single layer."""
 
 MOST_LAYERS = 16
-"""Layers in one launch. Their number is compiled into a kernel; ResNet-32 has 10, 9 and 9 of a kind."""
+"""The most layers in one launch. The number is a compile-time constant of the kernel; ResNet-32 has 10, 9 and 9 layers
+of the same shape."""
 
 NORM_ELEMENTS = 4096
-"""Elements of the maps that one program of a normalisation kernel takes: 32 for each thread of 4 warps."""
+"""Elements of the maps for one program of a BatchNorm kernel: 32 for each thread of 4 warps."""
 
 
 def convolution_tile(geometry: Geometry) -> ConvolutionTile:

@@ -12,24 +12,23 @@ from PIL import Image
 from torch import Tensor
 
 from foster import events
-from foster.data.augmentation.pipeline import Normaliser
 from foster.data.photos.decode import ImageError, ImageLike, Resizing, each_decoded, image_id, typical_side
 from foster.data.photos.duplicates import Sketch, alike, sketch
 from foster.data.photos.find import Photos, Source, find_photos, item_name
 from foster.data.photos.stack import none_readable
 from foster.data.photos.store import Unreadable
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
+from foster.learner.classifier import Classifier
+from foster.learner.closed_form import frozen_network
 from foster.learner.features import SHRINKAGE
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.plan import Entry, classes_of, entries_of
 from foster.networks.adapted import choose_backbone
-from foster.networks.heads import unit_roots
-from foster.networks.pretrained import PACKAGES, is_installed
 from foster.networks.statistics import Statistics, discriminants_of_few, left_out_scores
-from foster.settings.learner_defaults import backbone_for
+from foster.settings.learner_defaults import PRETRAINED
 from foster.system.counts import counted
-from foster.training.engine import find_device, in_batches
+from foster.training.engine import find_device
 
 FEW_PHOTOS = 10
 """A class with fewer photos is reported; 20 or more are better."""
@@ -176,25 +175,13 @@ class Describer(NamedTuple):
     described: Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-def describer_for(learner: Learner | None, device: str) -> tuple[Describer | None, list[str]]:
-    """The bundle's network, else the pretrained backbone; None, and a remark, where there is neither."""
+def describer_for(learner: Learner | None, device: str) -> Describer:
+    """The bundle's network, else the pretrained backbone."""
     if learner is not None:
-        return Describer(learner.resizing, learner.classifier().described), []
-    name = backbone_for((SIDE, SIDE))
-    if not is_installed(name):
-        return None, [f"labels were not judged: that takes a bundle, or pip install {PACKAGES[name].name}"]
-    resizing, used_device = Resizing(SIDE, SIDE), find_device(device)
-    choice = choose_backbone(name, resizing.size)
-    assert choice.mean is not None
-    assert choice.std is not None
-    normaliser = Normaliser(choice.mean, choice.std, used_device)
-    backbone = choice.make().to(used_device).eval()
-
-    def described(images: Tensor) -> tuple[Tensor, Tensor]:
-        (features,) = in_batches(lambda batch: (backbone(normaliser(batch)).float(),), images, used_device)
-        return torch.empty(len(images), 0), unit_roots(features).cpu()
-
-    return Describer(resizing, described), []
+        return Describer(learner.resizing, learner.classifier().described)
+    resizing = Resizing(SIDE, SIDE)
+    network, preprocessing = frozen_network(choose_backbone(PRETRAINED, resizing.size), resizing)
+    return Describer(resizing, Classifier(network, preprocessing).to(find_device(device)).described)
 
 
 def check_photos(
@@ -219,7 +206,8 @@ def check_photos(
     photos = find_photos(source)
     others = find_photos(test) if test is not None else None
     learner = Learner.load(bundle, device=device) if isinstance(bundle, str | Path) else bundle
-    describer, remarks = describer_for(learner, device) if has_labels_judged or learner else (None, [])
+    describer = describer_for(learner, device) if has_labels_judged or learner else None
+    remarks: list[str] = []
     seen, findings = _look(photos, describer, listener)
     tests, unreadable = _look(others, None, listener, is_test=True) if others else ([], [])
     everything = [*seen, *tests]

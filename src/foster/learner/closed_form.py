@@ -29,10 +29,10 @@ from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
 from foster.learner.features import NOT_MEASURED, FeatureStore, linear_discriminants, solve, stored_features
 from foster.learner.knowledge import Knowledge
-from foster.learner.plan import BYTES_OF_PROCESS, Entry, Plan, fair_quota, kept_elsewhere, shared_photos
+from foster.learner.plan import BYTES_OF_PROCESS, Entry, Plan, shared_photos
 from foster.learner.reports import LearnReport, UpdateCheck, compare
 from foster.learner.work_folder import WorkFolder
-from foster.networks.adapted import check_backbone
+from foster.networks.adapted import BackboneChoice, check_backbone
 from foster.networks.heads import RootHead
 from foster.networks.network import Network
 from foster.networks.statistics import Statistics
@@ -69,7 +69,10 @@ class NewPhotos:
 def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
     """Compute features, add them, solve, measure."""
     before, settings, known = plan.before, plan.settings, plan.known
-    network, preprocessing = _frozen_network(plan)
+    if before is None:
+        network, preprocessing = frozen_network(plan.backbone, plan.resizing)
+    else:
+        network, preprocessing = before.network, before.preprocessing
     classifier = Classifier(network, preprocessing).to(find_device(settings.device))
     quota = _quota(plan)
     if plan.asked:
@@ -123,34 +126,27 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
     return after.learned(plan.photos.title, report, classifier.device), report
 
 
-def _frozen_network(plan: Plan) -> tuple[Network, Preprocessing]:
-    """The backbone under the head of before, or under one without a class; and what is done to its images."""
-    if plan.before is not None:
-        return plan.before.network, plan.before.preprocessing
-    choice, backbone = plan.backbone, plan.backbone.make()
-    if choice.is_builtin:  # others are tried whenever they are made
-        check_backbone(backbone, plan.resizing.size, choice.name)
+def frozen_network(choice: BackboneChoice, resizing: Resizing) -> tuple[Network, Preprocessing]:
+    """A pretrained backbone under a head without a class, and the preprocessing of its images."""
     mean, std = choice.mean, choice.std
     if mean is None or std is None:
         raise SettingsError(
             f"method: the closed form needs a pretrained backbone, and '{choice.name}' starts from random "
             "weights; give weights=FILE.safetensors, or method=foster, which trains it"
         )
-    preprocessing = Preprocessing.model_validate({**vars(plan.resizing), "mean": mean, "std": std})
+    backbone = choice.make()
+    if choice.is_builtin:  # others are tried whenever they are made
+        check_backbone(backbone, resizing.size, choice.name)
+    preprocessing = Preprocessing.model_validate({**vars(resizing), "mean": mean, "std": std})
     return Network([backbone], RootHead(backbone.feature_size, 0)), preprocessing
 
 
 def _quota(plan: Plan) -> int:
-    """How many photos are kept of each class; what a small class cannot fill of it, others do."""
-    settings, known = plan.settings, plan.known
+    """How many photos are kept of each class."""
+    settings = plan.settings
     if settings.memory_per_class is not None:
         return settings.memory_per_class
-    counts = Counter(plan.photos.labels)
-    kept = plan.before.exemplars if plan.before else ExemplarMemory()
-    for class_id in range(kept.num_classes):
-        counts[known[class_id]] += len(kept.stack_of(class_id))
-    sizes = [counts[name] for name in dict.fromkeys((*known, *counts))]
-    return fair_quota(settings.memory_budget, sizes, [0] * len(sizes), 0.0)
+    return settings.memory_budget // len({*plan.known, *plan.photos.class_names})
 
 
 def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
@@ -229,12 +225,10 @@ def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhoto
     new_ids = {old: new for new, old in enumerate(staying)}
     class_names = tuple(list(names)[k] for k in staying)
     entries = [Entry(new_ids[label], photo_id) for label, photo_id in entries]
-    is_new = [entry for entry in entries if (entry.label, entry.image_hash) not in stored]
     report = LearnReport(
         more_of=dict(Counter(class_names[new_ids[label]] for label in labels if new_ids[label] < len(known))),
         num_repeated=len(entries) - len(ids),
-        kept_elsewhere=kept_elsewhere(is_new, [Entry(*one) for one in stored], class_names),
-        shared=shared_photos(entries, class_names, entry_names),
+        shared=shared_photos(entries, [Entry(*one) for one in stored], class_names, entry_names),
         empty_classes=(*source.empty_classes, *(name for name in source.class_names if name not in class_names)),
         passed_over=source.passed_over,
         unreadable=tuple(unreadable),

@@ -51,8 +51,6 @@ class ExportReport:
     num_checked: int
     checked_on: str
     largest_difference: float
-    snippet: str
-    """A program that uses the file without this library."""
 
 
 class Exported(nn.Module):
@@ -89,8 +87,7 @@ def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
         write_bytes(file, content)
     facts_file = file.with_name(f"{file.name}.json")
     write_json(facts_file, facts)
-    size, text = file.stat().st_size, snippet(knowledge, file)
-    return ExportReport(file, facts_file, size, len(pictures), checked_on, difference, text)
+    return ExportReport(file, facts_file, len(content), len(pictures), checked_on, difference)
 
 
 def export_facts(knowledge: Knowledge) -> dict[str, Any]:
@@ -126,34 +123,6 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
         },
         "is_calibrated": knowledge.num_calibration_images > 0,
     }
-
-
-MIDDLE = """
-def middle(size, aspect):
-    between = (size[0] / size[1] * aspect) ** 0.5
-    w, h = min(size[0], size[1] * between), min(size[1], size[0] / between)
-    return (size[0] - w) / 2, (size[1] - h) / 2, (size[0] + w) / 2, (size[1] + h) / 2
-"""
-
-
-def snippet(knowledge: Knowledge, file: Path) -> str:
-    """A program that answers for a photo with nothing but Pillow, NumPy and onnxruntime: as `foster predict` does."""
-    height, width = knowledge.preprocessing.size
-    is_cropped = knowledge.preprocessing.rule == "crop"
-    box = f", box=middle(image.size, {width} / {height})" if is_cropped else ""
-    return f"""import json, numpy, onnxruntime
-from PIL import Image, ImageOps
-{MIDDLE if is_cropped else ""}
-image = ImageOps.exif_transpose(Image.open("photo.jpg"))
-if image.mode.startswith("I"):  # 16 bits, which convert would cut off
-    image = Image.fromarray((numpy.array(image) / 257).round().astype("uint8"))
-white = Image.new("RGBA", image.size, "white")  # behind what is transparent
-image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
-image = image.resize(({width}, {height}), Image.Resampling.BILINEAR{box}, reducing_gap=3.0)
-session = onnxruntime.InferenceSession({str(file)!r})
-[probabilities] = session.run(None, {{"{INPUT}": numpy.array(image)[None]}})
-print(json.load(open({str(file) + ".json"!r}))["labels"][probabilities[0].argmax()], probabilities[0].max())
-"""
 
 
 def _pictures(knowledge: Knowledge) -> tuple[Tensor, str]:

@@ -269,9 +269,9 @@ class Learner:
         """Forget classes: all that is kept of them is gone, with their names. UpdateError as above."""
         return self._become(*mending.forget(self._known(), self.settings, names), max_drop)
 
-    def remove_photos(self, *ids: str) -> MendReport:
-        """Take kept photos out, by their ids; in closed form they also leave the sums, as if never learned."""
-        return self._become(*mending.remove_photos(self._known(), self.settings, ids))
+    def remove_photos(self, *photos: str | Path) -> MendReport:
+        """Take photos out, by their files or ids; in closed form they also leave the sums, as if never learned."""
+        return self._become(*mending.remove_photos(self._known(), self.settings, [str(photo) for photo in photos]))
 
     def _become(
         self,

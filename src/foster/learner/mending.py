@@ -8,15 +8,16 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from foster.bundle.history import FORGOTTEN
 from foster.data.images import ImageSet, concatenate, ids_of, joined
 from foster.data.memory import ExemplarMemory
+from foster.data.photos.decode import ImageError, decode_photo, image_id
 from foster.data.photos.find import class_name, folder_name
 from foster.errors import DataError, suggestion
 from foster.evaluation.predict import class_means
@@ -31,10 +32,8 @@ from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
 from foster.settings.learner import LearnerSettings
+from foster.system.files import user_path
 from foster.training.engine import find_device
-
-RIDGE = 1e-2
-"""The penalty on the distance of a merged row from the sum of its members' rows."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +121,11 @@ def remove_photos(
     """Kept photos are taken out. In closed form their features leave the sums, as if they had never been learned; a
     trained network stays as it is.
 
-    A photo is named by its id, behind the class id and a slash where several classes have it.
+    A photo is named by its file or by its id, behind the class id and a slash where several classes have it.
     """
     entries: set[tuple[int, str]] = {*entries_of(knowledge.exemplars), *entries_of(knowledge.held_out)}
     entries |= knowledge.store.entries() if knowledge.store else set()
-    chosen = {_meant(text, entries, knowledge.class_names) for text in wanted}
+    chosen = {_meant(text, entries, knowledge) for text in wanted}
     if knowledge.is_closed_form and knowledge.store:
         kept = set(zip(knowledge.store.kept_labels.tolist(), knowledge.store.kept_ids, strict=True))
         for label, photo in sorted(chosen - kept):
@@ -162,13 +161,20 @@ def remove_photos(
     return after.with_entry(report.record()), report
 
 
-def _meant(text: str, entries: set[tuple[int, str]], class_names: Sequence[str]) -> tuple[int, str]:
-    """The photo that a text names: its id, alone or behind the class id and a slash."""
-    meant = sorted((label, own) for label, own in entries if text in (own, f"{label:04d}/{own}"))
+def _meant(text: str, entries: set[tuple[int, str]], knowledge: Knowledge) -> tuple[int, str]:
+    """The photo that a text names: its file, or its id, alone or behind the class id and a slash."""
+    wanted, file, resizing = text, user_path(Path(text)), knowledge.resizing
+    if file.is_file():
+        try:
+            wanted = image_id(resizing(decode_photo(file, max(resizing.size))))
+        except ImageError as error:
+            raise DataError(f"'{text}' cannot be read: {error}") from None
+    meant = sorted((label, own) for label, own in entries if wanted in (own, f"{label:04d}/{own}"))
     if len(meant) == 1:
         return meant[0]
-    listed = ", ".join(f"{label:04d}/{own} ('{class_names[label]}')" for label, own in meant)
-    raise DataError(f"cannot remove '{text}': {f'name one of {listed}' if meant else 'there is no such photo'}")
+    listed = ", ".join(f"{label:04d}/{own} ('{knowledge.class_names[label]}')" for label, own in meant)
+    problem = f"several classes have it; name one of {listed}" if meant else "the bundle has no such photo"
+    raise DataError(f"cannot remove '{text}': {problem}")
 
 
 def _regrouped(
@@ -289,12 +295,6 @@ def _with_names(entry: Mapping[str, Any], names: Mapping[str, str | None]) -> di
         result["checks"] = {
             kind: {**check, "classes": of_keys(check.get("classes", {}))} for kind, check in entry["checks"].items()
         }
-    if "kept_elsewhere" in entry:
-        pairs = [
-            {**one, **{key: names.get(one[key], one[key]) for key in ("name", "kept_as")}}
-            for one in entry["kept_elsewhere"]
-        ]
-        result["kept_elsewhere"] = [one for one in pairs if None not in one.values()]
     if "renamed" in entry:
         changed = of_keys(entry["renamed"])
         result["renamed"] = {old: new for old, name in changed.items() if (new := names.get(name, name)) is not None}
@@ -410,44 +410,18 @@ def merged_row(
 ) -> tuple[Tensor, Tensor]:
     """Weight `[d]` and bias `[]` of the class that `members` become, for a head of weight `[C, d]` and bias `[C]`.
 
-    Its probability is to be the sum of theirs, which has the logit log(exp z_a + exp z_b): no linear row gives that
-    exactly. The row that comes nearest to it on the kept photos is found among the combinations of all present rows: a
-    logistic regression on as many numbers as there are classes, so that few photos suffice. It is fitted on features
-    `[N, d]` with labels `[N]`, among which every class counts the same. Where there are no other classes, any row will
-    do, and the mean is taken.
+    Its probability should be the sum of theirs. The logit of that sum, T log sum exp(z / T), is not linear: it is
+    fitted by least squares on features `[N, d]` with labels `[N]`, among which every class counts the same. The row is
+    a combination of the present rows, so that few photos suffice.
     """
-    from scipy.optimize import minimize
-
-    rows, offsets, chosen = weight.detach().double(), bias.detach().double(), list(members)
-    others = [k for k in range(len(rows)) if k not in chosen]
-    if not others:
-        return weight.detach().mean(0), bias.detach().mean()
-    logits = (features.to(rows) @ rows.T + offsets) / temperature
-    rest = logits[:, others].logsumexp(1)
-    wanted = torch.sigmoid(logits[:, chosen].logsumexp(1) - rest)
-    labels = labels.to(rows.device)
-    share = 1 / torch.bincount(labels, minlength=len(rows))[labels].double()
-    share = share / share.sum()
-    mean = logits.mean(1, keepdim=True)  # a softmax does not see what all logits have in common
-    plain = torch.zeros(len(rows), dtype=rows.dtype, device=rows.device)
-    plain[chosen] = 1.0
-    known = torch.cat((logits - mean, torch.ones_like(mean)), dim=1)
-    begin = mean[:, 0] + (logits - mean) @ plain - rest
-    ridge = torch.full((len(rows) + 1,), RIDGE, dtype=rows.dtype, device=rows.device)
-    ridge[-1] = 0.0  # the bias is free
-
-    def loss(values: Any) -> tuple[float, Any]:
-        change = torch.from_numpy(values).to(rows)
-        found = begin + known @ change
-        misfit = functional.binary_cross_entropy_with_logits(found, wanted, share, reduction="sum")
-        slope = known.T @ (share * (torch.sigmoid(found) - wanted)) + ridge * change
-        return float(misfit + (ridge * change.square()).sum() / 2), slope.cpu().numpy()
-
-    solution = minimize(loss, torch.zeros(len(ridge), dtype=torch.float64).numpy(), jac=True, method="L-BFGS-B")
-    change = torch.from_numpy(solution.x).to(rows)
-    factors, shift = plain + change[:-1], change[-1]
-    mixture = factors + (1 - factors.sum()) / len(rows)
-    return (mixture @ rows).to(weight), (mixture @ offsets + temperature * shift).to(bias)
+    rows, offsets = weight.detach().cpu().double(), bias.detach().cpu().double()
+    logits = features.cpu().double() @ rows.T + offsets
+    wanted = temperature * (logits[:, list(members)] / temperature).logsumexp(1, keepdim=True)
+    known = torch.cat((logits, torch.ones_like(wanted)), dim=1)
+    share = torch.bincount(labels, minlength=len(rows))[labels].double().rsqrt()[:, None]
+    *mixture, shift = torch.linalg.lstsq(share * known, share * wanted, driver="gelsy").solution[:, 0]
+    factors = torch.stack(mixture)
+    return (factors @ rows).to(weight), (factors @ offsets + shift).to(bias)
 
 
 def _probabilities(classifier: Classifier, features: Tensor) -> Tensor:

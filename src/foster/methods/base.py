@@ -1,4 +1,4 @@
-"""What a method is: a generator of phases over one task, with a network and a memory between tasks."""
+"""The base of methods: `phases` is a generator over one task; the network and the memory are kept between tasks."""
 
 import copy
 import hashlib
@@ -31,12 +31,12 @@ from foster.settings.method import MethodSettings
 from foster.training.phase import Evaluate, Phase, parts_of
 
 Loss = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
-"""(logits `[N, num_total]`, old logits `[N, num_known]`, labels `[N]`) -> every loss term by its name."""
+"""(logits `[N, num_total]`, old logits `[N, num_known]`, labels `[N]`) -> loss terms by name."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a method gets from a run or a learner besides its settings."""
+    """What a run or a learner gives to a method besides its settings."""
 
     backbone: str | Callable[[], Backbone]
     seed: int
@@ -45,11 +45,11 @@ class Context:
     selection: str = "herding"
     unlabeled: ImageSet | None = None
     normalised: Callable[[Stack], Tensor] | None = None
-    """Images as `infer` gives them to a network."""
+    """Normalises images as `infer` does."""
 
     @property
     def is_rehearsal(self) -> bool:
-        """Whether only a plan is made: images have the right number and no content."""
+        """Whether only a plan is made, with blank images."""
         return isinstance(self.infer, Nothing)
 
 
@@ -59,8 +59,8 @@ SettingsType = TypeVar("SettingsType", bound=MethodSettings)
 class Method(Generic[SettingsType]):
     """The base of every method.
 
-    `phases(task)` yields what is to be done, in order; code after a `yield` runs when it has been done. Between tasks
-    only the network and the memory are kept: everything else must be derived from them, which `checked_phases` checks.
+    `phases(task)` yields phases and evaluations in order; code after a `yield` runs when that phase has been trained.
+    Between tasks only the network and the memory are kept, which `checked_phases` checks.
     """
 
     def __init__(self, settings: SettingsType, memory: ExemplarMemory, context: Context) -> None:
@@ -71,7 +71,7 @@ class Method(Generic[SettingsType]):
 
     @property
     def network(self) -> Network:
-        """The network after the last task learned; there is none before the first."""
+        """The network after the last task; TrainingError before the first."""
         if self._network is None:
             raise TrainingError(
                 f"method {self._origin} has no network: phases() must set self.network in the first task, as "
@@ -94,25 +94,25 @@ class Method(Generic[SettingsType]):
 
     @property
     def result_name(self) -> str:
-        """The name of the variant that is the result; by default that of its classifier."""
+        """The name of the variant that is the result; by default the name of the classifier."""
         return self.settings.classifies_by
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
-        """What is done in one task, in order. A subclass writes it."""
+        """Yield the phases and evaluations of one task. Subclasses implement it."""
         raise TrainingError(f"method {self._origin} has no phases(), which tells what is trained in a task")
 
     def new_network(self, task_sizes: Sequence[int]) -> Network:
-        """An untrained network as it is after tasks of these sizes; saved weights are loaded into it."""
+        """An untrained network with the shape that it has after tasks of these sizes."""
         branches = [self.new_backbone() for _ in range(self.num_branches(len(task_sizes)))]
-        for branch in branches[:-1]:  # only the newest is still trained
+        for branch in branches[:-1]:  # only the newest is trained
             freeze(branch)
         head = self.new_head(sum(branch.feature_size for branch in branches), task_sizes)
         return Network(branches, head).to(self.context.device)
 
     def network_of(self, variant: str, task_sizes: Sequence[int], weights: Mapping[str, Tensor]) -> nn.Module:
-        """The network that was evaluated as `variant` after tasks of these sizes, from its weights.
+        """The network of `variant` after tasks of these sizes, with these weights.
 
-        A method whose variants are other networks than its result overrides this.
+        A method overrides this if its variants have other shapes than its result.
         """
         network = self.new_network(task_sizes)
         network.load_state_dict(weights)
@@ -123,12 +123,12 @@ class Method(Generic[SettingsType]):
         return 1
 
     def new_head(self, in_features: int, task_sizes: Sequence[int]) -> Head | CosineHead | ClosedFormHead:
-        """An untrained head as it is after tasks of these sizes."""
+        """An untrained head with the shape that it has after tasks of these sizes."""
         return Head(in_features, sum(task_sizes))
 
     @classmethod
     def backbone_name(cls, name: str) -> str:
-        """The backbone that the method takes where the user asks for `name`."""
+        """The backbone that the method uses for the setting backbone=`name`."""
         return name
 
     def new_backbone(self) -> Backbone:
@@ -136,11 +136,11 @@ class Method(Generic[SettingsType]):
         return build_backbone(self.backbone_name(backbone)) if isinstance(backbone, str) else backbone()
 
     def initialising(self, task: Task, purpose: str = "network") -> AbstractContextManager[None]:
-        """Inside, initial weights depend only on the seed, the task and the purpose."""
+        """A context in which initial weights depend only on the seed, the task and the purpose."""
         return initialisation(Address(self.context.seed, f"initialise {purpose}", task.index))
 
     def learn_first(self, task: Task) -> Phase:
-        """The first task of most methods: a new network, trained with cross-entropy."""
+        """The first task of most methods: train a new network with cross-entropy."""
         return self.classify("learn", self.grow(task), self.settings.first, task.training)
 
     def classify(self, name: str, network: Network, schedule: FitSettings, data: ImageSet) -> Phase:
@@ -152,10 +152,10 @@ class Method(Generic[SettingsType]):
         return Phase(name, network, objective, schedule, data)
 
     def learn_with_teacher(self, task: Task, loss: Loss, schedule: FitSettings, data: ImageSet) -> Phase:
-        """The phase `learn` of a later task, for methods that distil: the network grows and learns from `data`.
+        """The phase `learn` of a later task, for methods with distillation: the network grows and is trained on `data`.
 
-        The teacher is the network before the task, frozen. It sees the same augmented images; its logits are `loss`'s
-        old ones.
+        The teacher is the frozen network before the task. It gets the same augmented images; its logits are the old
+        logits of `loss`.
         """
         teacher = freeze(self.network)
         student = self.grow(task)
@@ -167,8 +167,8 @@ class Method(Generic[SettingsType]):
         return Phase("learn", student, objective, schedule, data, teachers=(teacher,))
 
     def grow(self, task: Task) -> Network:
-        """The network with the task's new classes, all of it trained; in the first task a new one. It becomes
-        `self.network`."""
+        """Add the task's new classes to `self.network`, or make it in the first task, and return it; all of it is
+        trained."""
         with self.initialising(task):
             self.network = self.first_network(task) if task.is_first else self.network.with_new_classes(task.num_new)
         return self.network
@@ -178,12 +178,11 @@ class Method(Generic[SettingsType]):
         return self.new_network([task.num_new])
 
     def trained_again(self) -> Network:
-        """A copy of the network, to be trained in a task without new classes; a method may keep parts of it frozen."""
+        """A copy of the network for training in a task without new classes. A method may freeze parts of it."""
         return unfreeze(copy.deepcopy(self.network))
 
     def batches(self, images: ImageSet, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Normalised images and labels on the device, in order, for gradients that a method takes outside of a phase.
-        A rehearsal has none."""
+        """Normalised images and labels on the device, in order, for gradients outside of a phase. A plan has none."""
         if self.context.is_rehearsal or self.context.normalised is None:
             return
         for first in range(0, len(images), size):
@@ -191,7 +190,7 @@ class Method(Generic[SettingsType]):
             yield self.context.normalised(part), images.labels[first : first + size].to(self.context.device)
 
     def remember(self, task: Task, network: nn.Module | None = None) -> None:
-        """Trim the memory to its quota and choose exemplars of the task's classes by the features of `network`."""
+        """Trim the memory to its quota and select exemplars of the task's classes by the features of `network`."""
         chooser = network or self.network
         self.memory.trim(task.num_total)
         chosen = select(
@@ -207,8 +206,8 @@ class Method(Generic[SettingsType]):
 
 
 def checked_phases(method: Method[Any], phases: Iterable[Phase | Evaluate]) -> Iterator[Phase | Evaluate]:
-    """The `phases` of `method` in a task. At the end, a method that has kept something in `self` for the next task is
-    refused: a run that is resumed after this task would not have it."""
+    """The `phases` of `method` in a task. Raises TrainingError at the end if an attribute of the method has changed: a
+    run that is resumed after this task would not have it."""
     before = _attributes(method)
     yield from parts_of(phases)
     for name, content in _attributes(method).items():
@@ -221,7 +220,7 @@ def checked_phases(method: Method[Any], phases: Iterable[Phase | Evaluate]) -> I
 
 
 def _attributes(method: Method[Any]) -> dict[str, Any]:
-    """The contents of the attributes of a method, except what it was given, what is saved, and cached properties."""
+    """The contents of a method's attributes, except its arguments, its network and memory, and cached properties."""
     given = (method, method.settings, method.memory, method.context, method._network)
     seen = {id(each): each for each in given if each is not None}
     kept = {name: value for name, value in vars(method).items() if id(value) not in seen}
@@ -230,7 +229,7 @@ def _attributes(method: Method[Any]) -> dict[str, Any]:
 
 
 def _content(value: Any, seen: dict[int, Any]) -> Any:
-    """Plain data that is equal where the contents of two values are; objects in `seen` are not looked into again."""
+    """Plain data that can be compared in place of `value`. Objects in `seen` are not visited again."""
     if value is None or isinstance(value, str | bytes | int | float):
         return repr(value)
     if id(value) in seen:

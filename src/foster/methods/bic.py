@@ -20,17 +20,17 @@ from foster.training.phase import Evaluate, Phase
 
 
 class Correction(nn.Module):
-    """alpha and beta of one task's logits, alpha z + beta; 1 and 0 at first, and frozen until a method fits them."""
+    """The correction alpha z + beta of one task's logits. It starts with alpha 1 and beta 0, frozen."""
 
     def __init__(self) -> None:
         super().__init__()
-        # One element each, not scalars: a scalar would not lift the logits of a bfloat16 step back to float32.
+        # Vectors of one element: multiplied by a scalar tensor, bfloat16 logits would stay bfloat16.
         self.alpha = nn.Parameter(torch.ones(1), requires_grad=False)
         self.beta = nn.Parameter(torch.zeros(1), requires_grad=False)
 
 
 class BiasCorrectedHead(Head):
-    """A linear head whose logits are corrected task by task: alpha_t z_c + beta_t for every class c of task t."""
+    """A linear head with a correction for each task: alpha_t z_c + beta_t for every class c of task t."""
 
     def __init__(self, in_features: int, task_sizes: Sequence[int]) -> None:
         super().__init__(in_features, sum(task_sizes))
@@ -39,17 +39,17 @@ class BiasCorrectedHead(Head):
 
     @property
     def newest(self) -> Correction:
-        """The correction of the last task's classes."""
+        """The correction of the last task."""
         return cast(Correction, self.corrections[-1])
 
     @property
     def alpha(self) -> Tensor:
-        """What the logits of each class are multiplied by, `[num_classes]`."""
+        """The factor of each class's logit, `[num_classes]`."""
         return self._for_each_class([cast(Correction, correction).alpha for correction in self.corrections])
 
     @property
     def beta(self) -> Tensor:
-        """What is added to the logits of each class, `[num_classes]`."""
+        """The offset of each class's logit, `[num_classes]`."""
         return self._for_each_class([cast(Correction, correction).beta for correction in self.corrections])
 
     def _for_each_class(self, values: list[nn.Parameter]) -> Tensor:
@@ -63,7 +63,7 @@ class BiasCorrectedHead(Head):
         return super().forward(features) * self.alpha + self.beta
 
     def grown(self, num_new: int, in_features: int | None = None) -> "BiasCorrectedHead":
-        """A new head with one more task of `num_new` classes, which is not corrected yet; the rest as `Head.grown`."""
+        """As `Head.grown`, with the identity as the correction of the new task."""
         plain = super().grown(num_new, in_features)
         head = BiasCorrectedHead(plain.in_features, (*self.task_sizes, num_new)).to(plain.weight)
         head.weight, head.bias = plain.weight, plain.bias
@@ -72,7 +72,7 @@ class BiasCorrectedHead(Head):
         return head
 
     def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "BiasCorrectedHead":
-        """As `Head.regrouped`; the corrections are then part of weight and bias, and 1 and 0 themselves."""
+        """As `Head.regrouped`. Present corrections become part of weight and bias; the new ones are the identity."""
         plain = super().regrouped(groups, task_sizes)
         head = BiasCorrectedHead(plain.in_features, task_sizes).to(plain.weight)
         head.weight, head.bias = plain.weight, plain.bias
@@ -80,19 +80,19 @@ class BiasCorrectedHead(Head):
 
 
 class Parts(NamedTuple):
-    """The training images of a task in two parts: for the network, and for the correction of its bias."""
+    """The training images of a task in two parts: for the network, and for the bias correction."""
 
     training: ImageSet
     validation: ImageSet
 
 
 class BiasCorrection(Method[BicSettings]):
-    """Replay with distillation, whose bias to the new classes is then measured on held-out images and taken out.
+    """Replay with distillation, followed by a correction of the bias towards new classes, fitted on held-out images.
 
-    Learn: l L_KD + (1 - l) L_CE with l = known / total, without a small balanced validation part of the images.
-    Correct: the network is frozen, BatchNorm included; cross-entropy on the validation part fits alpha and beta of the
-    new classes' logits, alpha z + beta. Corrections of earlier tasks stay, in the network and in its teacher.
-    Exemplars are chosen from all images. Where old or new classes cannot spare an image, nothing is corrected.
+    Learn: l L_KD + (1 - l) L_CE with l = known / total, on all images but a small balanced validation part.
+    Correct: the network is frozen, BatchNorm included. Cross-entropy on the validation part fits alpha and beta of the
+    new classes' logits, alpha z + beta. Corrections of earlier tasks are kept, in the network and in its teacher.
+    Exemplars are selected from all images. If no old or no new class can spare an image, nothing is corrected.
     """
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
@@ -119,7 +119,7 @@ class BiasCorrection(Method[BicSettings]):
         return self.learn_with_teacher(task, loss, self.settings.later, data)
 
     def trained_again(self) -> Network:
-        """All but the corrections: only images as balanced as those of `correct` may move them."""
+        """All parameters but the corrections, which need balanced images as in `correct`."""
         network = super().trained_again()
         assert isinstance(network.head, BiasCorrectedHead)
         freeze(network.head.corrections)
@@ -133,7 +133,7 @@ class BiasCorrection(Method[BicSettings]):
         return self.classify("correct", network, self.settings.correction, validation)
 
     def split(self, task: Task) -> Parts:
-        """The task's images at random in two parts, the validation part with `num_held_out` of each class."""
+        """Divide the task's images at random; the validation part has `num_held_out` of each class."""
         images, random = task.training, generator(Address(self.context.seed, "bias validation", task.index))
         is_held_out = torch.zeros(len(images), dtype=torch.bool, device=images.labels.device)
         members = positions_by_class(images.labels, range(task.num_total))
@@ -143,14 +143,14 @@ class BiasCorrection(Method[BicSettings]):
         return Parts(images.select(~is_held_out), images.select(is_held_out))
 
     def num_held_out(self, task: Task) -> Tensor:
-        """How many images of each class the correction gets, int64 `[num_total]`.
+        """The number of validation images of each class, int64 `[num_total]`.
 
-        `validation_share` of the exemplars, divided by the known classes, and as many of each new class; at least one,
-        but always one less than a class has.
+        `validation_share` of the exemplars is divided among the known classes; each new class has as many. It is at
+        least one, but every class keeps at least one image for training.
         """
         num_exemplars = 0 if task.exemplars is None else len(task.exemplars)
         wanted = max(1, int(self.settings.validation_share * num_exemplars / task.num_known))
         spared = (task.class_counts - 1).clamp(0, wanted)
-        # Images of one side alone would pull every prediction to that side.
+        # With images of only old or only new classes, the correction would favour these.
         has_both_sides = bool(spared[: task.num_known].any()) and bool(spared[task.num_known :].any())
         return spared if has_both_sides else torch.zeros_like(spared)

@@ -1,4 +1,4 @@
-"""What closed-form methods have in common: a backbone that is trained once, and a head computed from statistics."""
+"""The base of closed-form methods: the backbone is trained once, and the head is computed from statistics."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -22,10 +22,10 @@ SettingsType = TypeVar("SettingsType", bound=ClosedFormSettings)
 
 
 class ClosedForm(Method[SettingsType]):
-    """The first task trains the backbone with cross-entropy. From then on it is frozen: each task adds the statistics
-    of its images and of their mirror images, and the head of all classes is computed from them.
+    """The first task trains the backbone with cross-entropy; then it is frozen. Each task adds the statistics of its
+    images and their mirror images, from which the head of all classes is computed.
 
-    No image is kept. The head does not depend on the order of the images, nor on the task in which each came.
+    No image is kept. The head does not depend on the order of images or on their division into tasks.
     """
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
@@ -38,7 +38,7 @@ class ClosedForm(Method[SettingsType]):
         return Network.create(self.new_backbone(), task.num_new).to(self.context.device)
 
     def computed(self, task: Task) -> ClosedFormNetwork:
-        """The network whose head follows from the images of this task and of all before."""
+        """The network with the head of all images so far, those of this task included."""
         network = self.frozen(task) if task.is_first else self.closed_form_network.with_new_classes(task.num_new)
         features, labels = self.views(network, task.new_images.readable())
         head = network.head
@@ -47,7 +47,7 @@ class ClosedForm(Method[SettingsType]):
         return network.with_head(head if self.context.is_rehearsal else head.with_images(features, labels))
 
     def frozen(self, task: Task) -> ClosedFormNetwork:
-        """The backbone as it is from now on, under a head for no features yet."""
+        """The frozen backbone with an empty head."""
         if self.settings.train_backbone:
             return self.closed_form(self.network.frozen_branches(), ClosedFormHead(0, 0, 0))
         with self.initialising(task):
@@ -59,7 +59,7 @@ class ClosedForm(Method[SettingsType]):
         return self.network
 
     def views(self, network: ClosedFormNetwork, images: ImageSet) -> tuple[Tensor, Tensor]:
-        """Features `[N, d]` and labels `[N]` of the images, followed by those of their mirror images."""
+        """Features `[n, d]` and labels `[n]` of the images and, by the setting `mirror`, of their mirror images."""
         seen = [FeaturesOf(network, mirror) for mirror in ((False, True) if self.settings.mirror else (False,))]
         features = [self.context.infer(view, images.stack).features for view in seen]
         return torch.cat(features), images.labels.repeat(len(seen))
@@ -69,16 +69,16 @@ class ClosedForm(Method[SettingsType]):
         return network.to(self.context.device)
 
     def new_head(self, in_features: int, task_sizes: Sequence[int]) -> ClosedFormHead:
-        """The head of so many features before it has seen an image."""
+        """The head before the first image."""
         raise NotImplementedError
 
     def new_network(self, task_sizes: Sequence[int]) -> Network:
-        # How many features there are follows from the weights that are loaded.
+        # The number of features is that of the weights that are loaded.
         return self.closed_form([freeze(self.new_backbone())], self.new_head(0, task_sizes))
 
 
 class RandomFeatures(ClosedForm[RidgeSettings]):
-    """Ridge regression on random features: the method `ridge`, and FOSTER's analytic teacher."""
+    """Ridge regression on random features, for the method `ridge` and for FOSTER's analytic teacher."""
 
     def new_head(self, in_features: int, task_sizes: Sequence[int]) -> RidgeHead:
         settings, address = self.settings, Address(self.context.seed, "random features")

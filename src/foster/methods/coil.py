@@ -22,14 +22,15 @@ NUM_ROUNDS = 200
 
 
 class Coil(CosineMethod[CoilSettings]):
-    """Replay with distillation, and knowledge that optimal transport moves between the classifiers of similar classes.
+    """Replay with distillation, and optimal transport between the classifiers of similar known and new classes.
 
-    Prospective: the new classes' classifiers start as known ones, carried over by the plan; L_PT keeps them near for
-    the first epoch. Retrospective: the new classifiers, carried back, must tell known classes apart as the old
-    network does (L_RT, which gains weight as they learn). l L_KD + (1 - l) L_CE with l = known / total is the base.
-    The plan is made once a task, from class centres in the old network's features: new images and exemplars alone.
-    Both transports distil between cosine heads of one scale sigma; the authors' code leaves sigma out of the carried
-    side, whose softmax is then almost flat. Its results are those of the nearest class mean, and so are ours.
+    Prospective: the classifiers of new classes start as known classifiers, transported by the plan; L_PT keeps them
+    close in the first epoch. Retrospective: the new classifiers, transported back, must classify known classes as the
+    old network does (L_RT, with a weight that grows during training). The base loss is l L_KD + (1 - l) L_CE with l =
+    known / total. The plan is computed once a task, from class centres in the old network's features of new images and
+    exemplars. Both transports distil between cosine heads of the same scale sigma. The authors' code omits sigma for
+    the transported classifiers, whose softmax is then almost uniform. The result is by the nearest class mean, as in
+    the authors' code.
     """
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
@@ -73,11 +74,11 @@ class Coil(CosineMethod[CoilSettings]):
         return Phase("learn", network, objective, settings.later, task.training, (teacher,), on_epoch)
 
     def plan(self, task: Task, network: Network) -> Tensor:
-        """How much of each known class goes to each new one, `[num_known, num_new]`; near centres exchange more."""
+        """The transport plan between known and new classes, `[num_known, num_new]`, larger for closer centres."""
         classifiers = cosine_head(network).proxies.detach().squeeze(1)
         features = self.context.infer(network, task.training.stack).features
         centres = class_means(features, task.training.labels, task.num_total)
-        # A known class without exemplars has no centre; its classifier points to where its features were.
+        # A known class without exemplars has no centre; the direction of its classifier is used instead.
         known = torch.where(
             centres[: task.num_known].isfinite(), centres[: task.num_known], functional.normalize(classifiers)
         )
@@ -89,11 +90,9 @@ class Coil(CosineMethod[CoilSettings]):
 def sinkhorn(cost: Tensor, entropy: float, num_rounds: int = NUM_ROUNDS) -> Tensor:
     """The plan P `[n, m]` that minimises `sum(P * cost) + entropy * sum(P log P)`; rows sum to 1/n, columns to 1/m.
 
-    Every class is equally heavy on its side. The columns' sums are exact, the rows' as far as the rounds have come.
-
-    Python Optimal Transport (`ot.sinkhorn`) is not a dependency: these few lines are all that we would use of it. Ours
-    run on the device that holds the features, in the log domain where no kernel underflows, and for a fixed number of
-    rounds; POT tests for convergence every few rounds, and each test makes the host wait for the device.
+    The sums of columns are exact, those of rows are as exact as the number of rounds allows. The iteration is in the
+    log domain, where nothing underflows. The number of rounds is fixed, so that the host does not wait for the device;
+    `ot.sinkhorn` of Python Optimal Transport tests for convergence and waits.
     """
     num_rows, num_columns = cost.shape
     kernel = -cost.double() / entropy
@@ -105,8 +104,9 @@ def sinkhorn(cost: Tensor, entropy: float, num_rounds: int = NUM_ROUNDS) -> Tens
 
 
 def carried(plan: Tensor, classifiers: Tensor) -> Tensor:
-    """Classifiers `[m, d]` of the plan's columns, from those of its rows `[n, d]`; the transposed plan leads back.
+    """Transport classifiers `[n, d]` of the rows of the plan `[n, m]` to classifiers `[m, d]` of its columns. The
+    transposed plan transports back.
 
-    Each is the mean of the rows' directions, weighted by what the plan `[n, m]` moves between the two classes.
+    Each result is the mean of the normalised row classifiers, weighted by the plan.
     """
     return plan.shape[1] * precise_linear(plan.T, functional.normalize(classifiers, dim=1).T)

@@ -1,4 +1,4 @@
-"""Cosine heads: what the methods have in common that classify by the angle between features and class proxies."""
+"""The base of methods with a cosine head."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ from foster.networks.network import Network
 
 
 def cosine_head(network: Network) -> CosineHead:
-    """The head of a network that a method with a cosine head made."""
+    """The cosine head of a network."""
     assert isinstance(network.head, CosineHead)
     return network.head
 
 
 class CosineMethod(Method[SettingsType]):
-    """A method whose network is one backbone under a cosine head with `num_proxies` proxies a class."""
+    """A method whose network is one backbone and a cosine head with `num_proxies` proxies a class."""
 
     @property
     def num_proxies(self) -> int:

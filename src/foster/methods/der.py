@@ -18,8 +18,8 @@ from foster.training.phase import Evaluate, Phase
 
 
 class ExpandingOutput(NamedTuple):
-    """Logits `[N, num_total]` of the whole network, the features `[N, feature_size]` they were made from, and logits
-    `[N, 1 + num_new]` of the newest branch's auxiliary head."""
+    """Logits `[N, num_total]` and features `[N, feature_size]` of the whole network, and logits `[N, 1 + num_new]` of
+    the newest branch's auxiliary head."""
 
     logits: Tensor
     features: Tensor
@@ -27,7 +27,7 @@ class ExpandingOutput(NamedTuple):
 
 
 class ExpandingNetwork(nn.Module):
-    """A network whose newest branch is being trained, with the auxiliary head that is needed only for that."""
+    """A network during training, with the auxiliary head of its newest branch."""
 
     def __init__(self, network: Network, auxiliary_head: Head) -> None:
         super().__init__()
@@ -42,11 +42,11 @@ class ExpandingNetwork(nn.Module):
 
 
 class DynamicallyExpandable(Method[DerSettings]):
-    """A branch for every task: old branches are frozen, so what they see is never forgotten; without pruning.
+    """One branch for every task, without pruning. Old branches are frozen, so their features do not change.
 
-    The new branch starts as a copy of the newest. The head over all branches is trained whole (L_CE); an auxiliary
-    head makes the new branch tell the new classes from each other and from all known ones together (L_aux).
-    With `align`, the head's new rows get the mean norm of the known ones, as the field's code does.
+    The new branch starts as a copy of the newest. The head on all branches is trained with L_CE; an auxiliary head on
+    the new branch separates the new classes from each other and from the known classes together (L_aux). With `align`,
+    the head's new rows are scaled to the mean norm of the known ones, as in the public toolkits.
     """
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
@@ -79,7 +79,7 @@ class DynamicallyExpandable(Method[DerSettings]):
         return Phase("expand", network, objective, self.settings.later, task.training)
 
     def trained_again(self) -> Network:
-        """The newest branch and the whole head: these learn more of old classes, too, since old branches are frozen."""
+        """The newest branch and the whole head; old branches stay frozen."""
         network = super().trained_again()
         for branch in network.branches[:-1]:
             freeze(branch)

@@ -1,4 +1,4 @@
-"""Fine-tune: train on the new classes alone. The lower bound that shows what forgetting is."""
+"""Fine-tune: train on the new classes only. It is the lower bound of incremental methods."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from foster.training.phase import Evaluate, Phase
 
 
 class Finetune(Method[FinetuneSettings]):
-    """Trains on the new classes with cross-entropy over the new logits only; keeps no exemplars."""
+    """Cross-entropy over the new logits, on the new images; no exemplars are kept."""
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         yield self.learn_first(task) if task.is_first else self.learn(task)

@@ -32,11 +32,12 @@ from foster.training.phase import Evaluate, Phase
 
 
 class Foster(Method[FosterSettings]):
-    """Gradient boosting for new classes: F_t = F_{t-1} + a new branch that is fitted to what F_{t-1} gets wrong.
+    """Gradient boosting for new classes: F_t = F_{t-1} + a new branch that is fitted to the residual of F_{t-1}.
 
-    Boost: the old network is frozen; the new branch learns from logits scaled against the class imbalance (L_LA),
-    from all classes by itself (L_FE), and the joint logits stay near the old ones on the old classes (L_KD).
-    Compress: one backbone learns the boosted network's outputs, weighted towards the old classes (L_BKD).
+    Boost: the old network is frozen. The loss has cross-entropy on logits that are scaled against the class imbalance
+    (L_LA), cross-entropy of the new branch alone over all classes (L_FE), and distillation of the old logits (L_KD).
+    Compress: a network with one backbone is distilled from the boosted network, with larger weights for classes with
+    few images (L_BKD).
     """
 
     @property
@@ -68,7 +69,7 @@ class Foster(Method[FosterSettings]):
         return 1 if self.settings.compression else num_tasks
 
     def boosted_network(self, task: Task, number: int = 1) -> BoostedNetwork:
-        """The old network, frozen, with its new branch; the first of the task, or one more."""
+        """The frozen old network with a new branch; `number` counts the boosted networks of the task from 1."""
         with self.initialising(task, numbered("network", number)):
             return BoostedNetwork.expand(
                 self.network,
@@ -95,8 +96,8 @@ class Foster(Method[FosterSettings]):
         return Phase(numbered("boost", number, "-"), network, objective, settings.boost, task.training)
 
     def after_boost(self, task: Task, boosted: Sequence[BoostedNetwork]) -> BoostedNetwork | Network:
-        """The mean of the boosted networks, aligned and asked for exemplars where the settings say so. It is what is
-        compressed, or what stays where nothing is."""
+        """The mean of the boosted networks, aligned if the settings say so. It is the teacher of compression; without
+        compression it is the network of the task. Exemplars may be selected by its features."""
         settings = self.settings
         if task.num_new and (settings.alignment == "weights" or settings.align_teacher):
             for network in boosted:
@@ -109,7 +110,7 @@ class Foster(Method[FosterSettings]):
         return teacher
 
     def scales(self, task: Task) -> Tensor:
-        """gamma: what each class's logits are multiplied by in L_LA, from the class counts. `[num_total]`"""
+        """gamma, the scales of the logits in L_LA, computed from the class counts, `[num_total]`."""
         counts, beta = task.class_counts, self.settings.beta_boost_of(task.index)
         if self.settings.alignment != "logits":
             return torch.ones(task.num_total)
@@ -118,7 +119,7 @@ class Foster(Method[FosterSettings]):
         return logit_scales(counts, beta)
 
     def student(self, task: Task, boosted: Sequence[BoostedNetwork]) -> Network:
-        """What the boosted networks are compressed into, as it begins: the old network, unless the settings mix it."""
+        """The student before compression: the old network, or by `compress_start` its mixture with the new branches."""
         with self.initialising(task, "student"):
             student = boosted[0].compressed()
         if self.settings.start_of_compression < 1:
@@ -136,7 +137,7 @@ class Foster(Method[FosterSettings]):
             teacher_out, out = both(teacher, student, images)
             terms = {"L_BKD": loss(out.logits, teacher_out.logits)}
             if settings.compress_old_weight:
-                old_logits = old_head(teacher_out.features[:, :old_size])  # the first are the old network's
+                old_logits = old_head(teacher_out.features[:, :old_size])  # the old network's features come first
                 known = distillation(out.logits[:, :num_known], old_logits, settings.temperature)
                 terms["L_OLD"] = settings.compress_old_weight * known
             return terms
@@ -146,7 +147,8 @@ class Foster(Method[FosterSettings]):
         return Phase("compress", student, objective, settings.compress, data, teachers=(teacher,))
 
     def after_compress(self, task: Task, student: Network, analytic: ClosedFormNetwork | None) -> None:
-        """The student is the network from now on, aligned and asked for exemplars where the settings say so."""
+        """Make the student the network of the task; align it and select exemplars by its features if the settings say
+        so."""
         if task.num_new and self.settings.align_student:
             student.align(task.num_known, self.extra_scale(task))
         self.network = NetworkWithAnalyticTeacher(student, analytic, self.taught.num_first) if analytic else student
@@ -154,7 +156,7 @@ class Foster(Method[FosterSettings]):
             self.remember(task)
 
     def compression_loss(self, task: Task) -> Callable[[Tensor, Tensor], Tensor]:
-        """(student logits, teacher logits) -> loss, as the settings choose it."""
+        """(student logits, teacher logits) -> loss, by the setting `compress_with`."""
         temperature = self.settings.temperature
         weights = class_weights(task.class_counts, self.settings.beta_of_compression).to(self.context.device)
         table: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -165,7 +167,8 @@ class Foster(Method[FosterSettings]):
         return table[self.settings.compress_with]
 
     def analytic_teacher(self, task: Task) -> ClosedFormNetwork | None:
-        """Ridge regression on random features of the first network's maps, of all images so far; None if not asked."""
+        """Ridge regression on random features of the first network's maps, over all images so far; None if switched
+        off."""
         if not self.settings.analytic_features:
             return None
         ridge = self.ridge
@@ -173,12 +176,12 @@ class Foster(Method[FosterSettings]):
         return ridge.computed(task)
 
     def analytic_weight(self, task: Task) -> float:
-        """The analytic teacher's share in the logits: less where its backbone has learned few classes."""
+        """The weight of the analytic teacher's logits, proportional to the share of classes of its backbone."""
         return min(1.0, self.settings.analytic_weight * float(self.taught.num_first) / task.num_total)
 
     @property
     def taught(self) -> NetworkWithAnalyticTeacher:
-        """The network of the task before, with the analytic teacher of all images until then."""
+        """The network of the previous task, with its analytic teacher."""
         assert isinstance(self.network, NetworkWithAnalyticTeacher)
         return self.network
 
@@ -204,7 +207,7 @@ class Foster(Method[FosterSettings]):
         if any(name.startswith("new_branch.") for name in weights):
             old = super().new_network(task_sizes[:-1])
             network = BoostedNetwork.expand(old, task_sizes[-1], sums=self.settings.sums)
-        else:  # of the first task, without compression, or the mean of several networks with all their branches
+        else:  # of the first task, or without compression, or the mean of several boosted networks
             plain = super().new_network(task_sizes)
             a_branch = len(plain.branches[0].state_dict())
             num_branches = sum(name.startswith("branches.") for name in weights) // a_branch
@@ -215,10 +218,10 @@ class Foster(Method[FosterSettings]):
         return network
 
     def extra_scale(self, task: Task) -> float:
-        """base^(known/new), by which aligned rows are multiplied once more; 1 by default."""
+        """base^(known/new), an additional factor of aligned rows; 1 by default."""
         return float(self.settings.align_exponent_base ** (task.num_known / task.num_new))
 
 
 def numbered(name: str, number: int, between: str = " ") -> str:
-    """The name of the first of its kind, and of the others with their numbers."""
+    """`name` for number 1, and `name` with the number for others."""
     return name if number == 1 else f"{name}{between}{number}"

@@ -12,11 +12,11 @@ from foster.training.phase import Evaluate, Phase
 
 
 class Icarl(Method[IcarlSettings]):
-    """Replay with distillation; an image is given the class whose exemplars' mean feature is nearest.
+    """Replay with distillation. Prediction is by the nearest class mean of the exemplars' features.
 
-    The head serves to learn features: L = L_CE over all classes + L_KD of the known ones at temperature T, on new
-    images and exemplars. The means follow the features as they change, which a head's old rows cannot.
-    The softmax is the form that the field runs and compares with; the paper itself has sigmoids.
+    The head is only used to learn features: L = L_CE over all classes + L_KD of the known ones at temperature T, on new
+    images and exemplars. Class means are computed after every task, so they follow the features as these change.
+    The losses use softmax, as in the public toolkits; the paper uses sigmoids.
     """
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:

@@ -1,4 +1,4 @@
-"""Joint: train from scratch on everything. The upper bound that shows what an incremental method could reach."""
+"""Joint: train from scratch on all images. It is the upper bound of incremental methods."""
 
 from collections.abc import Iterator
 
@@ -9,10 +9,10 @@ from foster.training.phase import Evaluate, Phase
 
 
 class Joint(Method[JointSettings]):
-    """Keeps every image in a memory without budget; after each task a fresh network learns all classes seen.
+    """Keeps every image in a memory without budget. Each task trains a new network on all classes seen so far.
 
-    It has no paper of its own: the FOSTER paper (ECCV 2022) prints it as "Bound", without saying how it was trained.
-    Here it is L_CE with the recipe of FOSTER's first task, augmentation included, from scratch after every task.
+    The FOSTER paper (ECCV 2022) prints it as "Bound" and does not say how it was trained. Here the loss is L_CE, with
+    the schedule and the augmentation of FOSTER's first task.
     """
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:

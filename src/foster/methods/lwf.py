@@ -1,4 +1,4 @@
-"""LwF: learning without forgetting, by distillation on the new images alone (ECCV 2016)."""
+"""LwF: learning without forgetting, by distillation on the new images only (ECCV 2016)."""
 
 from collections.abc import Iterator
 
@@ -12,11 +12,11 @@ from foster.training.phase import Evaluate, Phase
 
 
 class LearningWithoutForgetting(Method[LwfSettings]):
-    """Keeps no exemplars: what the old network says about the new images stands in for the old classes.
+    """Distillation on the new images, without exemplars.
 
-    L = L_CE + lambda L_KD: cross-entropy over the new logits, and distillation of the old logits at temperature T.
-    As the field runs it on one growing head: one softmax over all old logits, lambda = 3, T = 2, and all weights
-    trained from the start. The paper has a head for each task, lambda = 1 and a warm-up of the new head.
+    L = L_CE + lambda L_KD: cross-entropy over the new logits, and distillation of the old logits at temperature T. As
+    in the public toolkits, there is one growing head with one softmax over all old logits, lambda = 3, T = 2, and all
+    weights are trained from the start. The paper has a head for each task, lambda = 1 and a warm-up of the new head.
     """
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:

@@ -27,12 +27,12 @@ NUM_CLUSTERING_ROUNDS = 20
 
 
 class Podnet(CosineMethod[PodnetSettings]):
-    """Old and new network must agree on the pooled maps of every stage, so that features move little and slowly.
+    """Replay with distillation of the pooled maps of every stage.
 
-    A class has several proxies, learned by L_LSC; those of new classes start at the clusters of their
-    features, those of known classes stay fixed meanwhile. L_spatial compares sums over rows and columns of the maps,
-    L_flat the final features, both times sqrt(total / new). Then the whole head, and it alone, is tuned on equally many
-    images of each class: that moves the head's accuracy, not the nearest mean's, until the next task builds on it.
+    A class has several proxies, trained with L_LSC. Proxies of new classes start at the cluster centres of their
+    features; those of known classes are fixed. L_spatial compares sums over rows and columns of the maps, L_flat the
+    final features, both times sqrt(total / new). Then the whole head, and nothing else, is tuned on the same number of
+    images of each class. This changes the accuracy of the head, but not that of nearest means until the next task.
     """
 
     @property
@@ -90,14 +90,15 @@ class Podnet(CosineMethod[PodnetSettings]):
     def classification(self, logits: Tensor, labels: Tensor, head: CosineHead) -> Tensor:
         if not self.settings.hinge:
             return proxy_nca(logits, labels)
-        # The margin counts in cosines, the logits are cosines times the learned scale. In the margin the scale is a
-        # constant: trained there, it would lower the loss by shrinking below 0 before anything else is learned. As a
-        # constant it lets the scale grow from task to task, and the loss of images within the margin with it.
+        # The margin is in units of cosines, and logits are cosines times the trained scale. The scale of the margin has
+        # no gradient: with one, the loss would decrease by a scale below 0 before anything is learned. Without one, the
+        # scale grows from task to task, and with it the loss of images within the margin.
         return local_similarity(logits, labels, self.settings.margin * head.scale.detach())
 
     @torch.no_grad()
     def imprint(self, task: Task, teacher: Network, network: Network) -> None:
-        """Start the new classes' proxies at the clusters of their features, with the known proxies' mean norm."""
+        """Set the proxies of new classes to the cluster centres of their features, with the mean norm of known
+        proxies."""
         head = cosine_head(network)
         features = functional.normalize(self.context.infer(teacher, task.new_images.stack).features)
         labels = task.new_images.labels.to(features.device)
@@ -109,7 +110,7 @@ class Podnet(CosineMethod[PodnetSettings]):
                 proxies.copy_(functional.normalize(clusters(features[positions], self.num_proxies, random)) * mean_norm)
 
     def balanced(self, task: Task, exemplars: ImageSet) -> ImageSet:
-        """The exemplars, and as many images of each new class as a known class has at most."""
+        """The exemplars, and of each new class as many images as the largest known class has."""
         chosen = select(
             lambda images: self.context.infer(self.network, images).features,
             task.new_images,
@@ -122,15 +123,15 @@ class Podnet(CosineMethod[PodnetSettings]):
 
 
 def clusters(features: Tensor, count: int, random: torch.Generator) -> Tensor:
-    """`count` centres `[count, d]` of `features` `[N, d]` by k-means, started from random features.
+    """`count` centres `[count, d]` of `features` `[N, d]` by k-means, starting from random features.
 
-    Where there are fewer features than centres, some centres are equal. A centre that loses all its features stays.
+    With fewer features than centres, some centres are equal. A centre without features does not move.
     """
     order = torch.randperm(len(features), generator=random).to(features.device)
     centres = features[order.repeat(-(-count // len(order)))[:count]]
     for _ in range(NUM_CLUSTERING_ROUNDS):
         nearest = torch.cdist(features, centres).argmin(1)
-        # A product with the memberships: adding by index has no fixed order of summation on a GPU.
+        # A matrix product has a fixed order of summation on a GPU, unlike index_add.
         membership = functional.one_hot(nearest, count).to(features)
         sizes = membership.sum(0)[:, None]
         centres = torch.where(sizes > 0, membership.T @ features / sizes.clamp_min(1), centres)

@@ -1,4 +1,4 @@
-"""Replay: fine-tune on the new classes together with the exemplars in memory (tiny episodic memories, 2019)."""
+"""Replay: fine-tune on the new images and the exemplars (tiny episodic memories, 2019)."""
 
 from collections.abc import Iterator
 
@@ -9,11 +9,11 @@ from foster.training.phase import Evaluate, Phase
 
 
 class Replay(Method[ReplaySettings]):
-    """Cross-entropy over all classes seen, on the new images and the exemplars; nothing against the imbalance.
+    """Cross-entropy over all classes seen so far, on the new images and the exemplars, without any correction of the
+    imbalance.
 
-    The baseline that every method with a memory must beat, studied by Chaudhry et al. in "On Tiny Episodic Memories in
-    Continual Learning" (2019). As the field runs it on class-incremental tasks, exemplars are herded, and an epoch
-    shuffles them among the new images.
+    The baseline of all methods with a memory (Chaudhry et al., "On Tiny Episodic Memories in Continual Learning",
+    2019). As in the public toolkits, exemplars are selected by herding and shuffled with the new images.
     """
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:

@@ -4,7 +4,7 @@ from foster.methods.closed_form import RandomFeatures
 
 
 class RandomFeatureRidge(RandomFeatures):
-    """Labels of 0 and 1 are regressed on h = ReLU(phi R + b), with R and b drawn once from the seed.
+    """Ridge regression of labels 0 and 1 on h = ReLU(phi R + b), where R and b are drawn once from the seed.
 
-    The papers solve it recursively or after each task; both are the solution for all images so far, as here.
+    The papers solve it recursively or after each task. Both give the solution for all images so far, as here.
     """

@@ -8,7 +8,7 @@ from foster.settings.methods import SldaSettings
 
 
 class StreamingDiscriminants(ClosedForm[SldaSettings]):
-    """Linear discriminants of frozen features, from class means and the covariance within classes."""
+    """Linear discriminants of frozen features, computed from class means and the covariance within classes."""
 
     def new_head(self, in_features: int, task_sizes: Sequence[int]) -> DiscriminantHead:
         return DiscriminantHead(in_features, sum(task_sizes), self.settings.shrinkage)

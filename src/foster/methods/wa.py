@@ -12,11 +12,12 @@ from foster.training.phase import Evaluate, Phase
 
 
 class WeightAlignment(Method[WaSettings]):
-    """Replay with distillation keeps the classes apart; equal mean norms of their head rows make it fair.
+    """Replay with distillation, followed by weight alignment.
 
-    After each later task the new classes' rows are multiplied by gamma = mean |w_old| / mean |w_new|, before exemplars
-    are chosen; the aligned network is also the next teacher. Biases stay, and weights are not clipped.
-    The loss is L_CE + 2 L_KD as in the field's runs, or the paper's (1 - l) L_CE + l L_KD with l = known / total.
+    After each later task, the head's rows of new classes are multiplied by gamma = mean |w_old| / mean |w_new|, before
+    exemplars are selected. The aligned network is also the next teacher. Biases do not change, and weights are not
+    clipped. The loss is L_CE + 2 L_KD as in the public toolkits, or the paper's (1 - l) L_CE + l L_KD with
+    l = known / total.
     """
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
@@ -41,7 +42,7 @@ class WeightAlignment(Method[WaSettings]):
         return self.learn_with_teacher(task, loss, self.settings.later, task.training)
 
     def loss_weights(self, task: Task) -> tuple[float, float]:
-        """The weights of L_CE and L_KD, as the settings choose them."""
+        """The weights of L_CE and L_KD, by the setting `weighting`."""
         share = task.num_known / task.num_total
         table = {"fixed": (1.0, self.settings.distillation_weight), "share": (1 - share, share)}
         return table[self.settings.weighting]

@@ -1,4 +1,4 @@
-"""Networks: backbones and heads, and the networks that grow. This file holds the one table of backbones."""
+"""Networks: backbones, heads, and networks that grow. This file has the table of backbones."""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,15 +37,15 @@ BACKBONES: dict[str, Callable[[], Backbone]] = {
     **{f"cosine_{name}": partial(cifar_resnet, depth, projection, False) for name, depth in _SMALL.items()},
     **{f"cosine_{name}": partial(large_resnet, depth, stem, False) for name, (depth, stem) in _LARGE.items()},
 }
-"""Builders by name: ResNets for small images, ResNets for large images, and EfficientNet-Lite for photos. Each ResNet
-also has a variant for cosine heads."""
+"""Builders by name: ResNets for small images, ResNets for large images, and EfficientNet-Lite for photos. The `cosine_`
+variants of ResNets, for cosine heads, have no last ReLU."""
 
 
 Maker = TypeVar("Maker", bound=Callable[[], nn.Module])
 
 
 def register_backbone(name: str) -> Callable[[Maker], Maker]:
-    """A decorator for a class or a function that makes a backbone: a `Backbone`, or any module from images
+    """A decorator for a class or a function that makes a backbone: a `Backbone`, or any module that maps images
     `[N, 3, H, W]` to features `[N, d]` or maps `[N, d, h, w]`.
 
     ```python
@@ -56,7 +56,7 @@ def register_backbone(name: str) -> Callable[[Maker], Maker]:
     """
 
     def enter(make: Maker) -> Maker:
-        # A module that is no backbone is made one when it is chosen.
+        # A module that is not a Backbone is wrapped when it is chosen.
         register("backbone", BACKBONES, name, cast("Callable[[], Backbone]", make), make)
         return make
 
@@ -64,12 +64,12 @@ def register_backbone(name: str) -> Callable[[Maker], Maker]:
 
 
 def build_backbone(name: str) -> Backbone:
-    """A fresh backbone by name, with weights from torch's global generator."""
+    """A new backbone by name, initialised from torch's global generator."""
     if name not in BACKBONES:
         raise SettingsError(f"unknown backbone '{name}'{suggestion(name, BACKBONES)} (backbone in the settings)")
     return BACKBONES[name]()
 
 
 def cosine_variant(name: str) -> str:
-    """The name of the variant without the last ReLU, whose features may be negative; `name` where there is none."""
+    """The name of the variant without the last ReLU, whose features may be negative; `name` if there is none."""
     return f"cosine_{name}" if f"cosine_{name}" in BACKBONES else name

@@ -1,4 +1,4 @@
-"""Backbones from outside: any torch module, a model of timm by name, pretrained weights from a file."""
+"""Backbones from outside: any torch module, a timm model by name, and pretrained weights from a file."""
 
 import copy
 from collections.abc import Callable
@@ -20,21 +20,21 @@ TIMM_PREFIX = "timm:"
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 NUM_TRIAL_IMAGES = 2
-"""More than one, so that an axis of length 1 is not taken for that of the images."""
+"""More than one, so that a missing batch dimension is noticed."""
 
 ModuleLike = nn.Module | Callable[[], nn.Module]
-"""A module, of which copies are used, or a function that makes one.
+"""A module, which is copied, or a function that makes one.
 
-What it draws at random from torch's generators in training is the same in every run and after an interruption; what it
-draws from Python's or NumPy's is not.
+Random numbers that it draws from torch's generators in training are the same in every run and after a resume; those
+from Python's or NumPy's generators are not.
 """
 
 
 @dataclass(frozen=True)
 class BackboneChoice:
-    """A backbone that was asked for: what it is called, how a fresh one is made, and how its images are normalised.
+    """A chosen backbone: its name, the function that makes a new one, and the normalisation of its images.
 
-    `mean` and `std` are those that pretrained weights expect; None leaves them to the data.
+    `mean` and `std` are those of pretrained weights; None means those of the data.
     """
 
     name: str
@@ -42,13 +42,13 @@ class BackboneChoice:
     mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None
     is_pretrained: bool = False
-    """Whether its very first weights were pretrained, which decides how gently it is trained from then on."""
+    """Whether its initial weights were pretrained; such backbones are trained with lower learning rates."""
     is_builtin: bool = True
-    """Whether it is one of ours, which training may compile."""
+    """Whether it is a built-in backbone, which training may compile."""
 
 
 class ModuleBackbone(Backbone):
-    """Any module from images `[N, 3, H, W]` to features `[N, d]` or maps `[N, d, h, w]`, as a backbone."""
+    """A wrapper of any module that maps images `[N, 3, H, W]` to features `[N, d]` or maps `[N, d, h, w]`."""
 
     def __init__(self, module: nn.Module, feature_size: int) -> None:
         super().__init__()
@@ -68,8 +68,8 @@ def choose_backbone(
 ) -> BackboneChoice:
     """The backbone by name, as `timm:NAME`, or as a module from Python.
 
-    Pretrained weights are downloaded or read when a backbone is made. Where trained weights will be loaded into it
-    (`is_trained`), they are not read at all.
+    Pretrained weights are downloaded or read when a backbone is made. If trained weights will be loaded into it
+    (`is_trained`), they are not read.
     """
     check_choice(choice)
     if isinstance(choice, str) and choice.startswith(TIMM_PREFIX):
@@ -95,7 +95,7 @@ def choose_backbone(
 
 
 def _without_weights(choice: str | ModuleLike, image_size: tuple[int, int]) -> BackboneChoice:
-    """The backbone by name or as a module, as it is before weights are loaded into it."""
+    """The backbone by name or as a module, without pretrained weights."""
     if not isinstance(choice, str):
         kind = type(choice).__name__
         name = f"custom:{kind if isinstance(choice, nn.Module) else getattr(choice, '__name__', kind)}"
@@ -109,7 +109,7 @@ def _without_weights(choice: str | ModuleLike, image_size: tuple[int, int]) -> B
 
 
 def check_choice(choice: object) -> None:
-    """Refuse anything but a name, a module, or something that makes one."""
+    """Raise SettingsError unless `choice` is a name, a module, or a function that makes one."""
     if not isinstance(choice, str) and not callable(choice):
         raise SettingsError(
             "backbone: this is a name, a torch.nn.Module, or a class or function that makes one, "
@@ -118,7 +118,7 @@ def check_choice(choice: object) -> None:
 
 
 def as_backbone(module: nn.Module, image_size: tuple[int, int], name: str) -> Backbone:
-    """`module` itself where it is a backbone, else wrapped; its number of features is found by a trial."""
+    """`module` itself if it is a Backbone; otherwise a wrapper. The number of features is found by a forward pass."""
     if isinstance(module, Backbone):
         check_backbone(module, image_size, name)
         return module
@@ -132,7 +132,7 @@ def as_backbone(module: nn.Module, image_size: tuple[int, int], name: str) -> Ba
 
 
 def check_backbone(backbone: Backbone, image_size: tuple[int, int], name: str) -> None:
-    """Refuse a backbone that does not take such images, or gives other features than it says."""
+    """Raise SettingsError if a backbone fails on images of this size or does not return `feature_size` features."""
     size = getattr(backbone, "feature_size", None)
     if size is None:
         raise SettingsError(f"backbone '{name}' must set feature_size, the number of features of an image")
@@ -144,9 +144,9 @@ def check_backbone(backbone: Backbone, image_size: tuple[int, int], name: str) -
 
 
 def _trial(module: nn.Module, image_size: tuple[int, int], name: str) -> object:
-    """The output of a module on the CPU for some images; the module stays as it was.
+    """The output of a module on the CPU for black images.
 
-    The images have values: torch's `meta` device, which computes only shapes, takes longer than a small network.
+    torch's `meta` device, which computes only shapes, takes longer than a small network.
     """
     try:
         with torch.no_grad(), evaluating(module):
@@ -161,7 +161,7 @@ def _described(out: object) -> str:
 
 
 def _fresh(choice: ModuleLike, name: str) -> nn.Module:
-    """A new module on the CPU, wherever the given one is: whoever trains it moves it."""
+    """A new module on the CPU."""
     try:
         made = copy.deepcopy(choice) if isinstance(choice, nn.Module) else choice()
     except Exception as error:
@@ -175,7 +175,7 @@ def _from_timm(choice: str, image_size: tuple[int, int], is_pretrained: bool, is
     name = choice.removeprefix(TIMM_PREFIX)
     try:
         import timm
-    except Exception as error:  # its torchvision fails in other ways beside a torch that it was not built for
+    except Exception as error:  # torchvision raises other errors if it does not match torch
         raise SettingsError(
             f"backbone '{choice}' needs timm, which cannot be imported ({words_of(error)}); pip install timm"
         ) from None

@@ -1,4 +1,5 @@
-"""BoostedNetwork: FOSTER's two-branch network of one task, a frozen old network and a new branch on its residual."""
+"""BoostedNetwork: FOSTER's network during a task, a frozen old network and a new branch that is fitted to its
+residual."""
 
 import copy
 import math
@@ -19,7 +20,7 @@ Sums = Literal["logits", "probabilities"]
 
 
 class BoostedOutput(NamedTuple):
-    """What one forward pass gives, for N images.
+    """The output for N images.
 
     `logits` `[N, num_classes]` of the boosted network; `features` `[N, feature_size]`, the old ones first;
     `old_logits` `[N, num_known]` of the frozen old network; `new_branch_logits` `[N, num_classes]` of the new branch
@@ -33,7 +34,7 @@ class BoostedOutput(NamedTuple):
 
 
 class BoostedNetwork(nn.Module):
-    """The frozen old network and a new branch under one head, whose blocks are parameters of their own.
+    """The frozen old network and a new branch with a common head, whose blocks are separate parameters.
 
     ```
                     old features   new features
@@ -42,17 +43,17 @@ class BoostedNetwork(nn.Module):
     new classes   [ new_on_old   |              ]  new_bias
     ```
 
-    `new_on_old` is the paper's O. `old` keeps its own head, so its logits can be distilled while `old_block` is
-    trained. `new_branch_head` sees the new branch alone (feature enhancement).
+    `new_on_old` is the paper's O. `old` has a head of its own, so that its logits can be distilled while `old_block` is
+    trained. `new_branch_head` classifies by the new branch only (feature enhancement).
 
-    Old and new features decide together by the sum of their logits or, with `sums` "probabilities", by that of their
-    softmaxes: then `logits` are the logarithms of its half, S(old) + S(new) being twice a distribution.
+    The logits of old and new features are added. With `sums` "probabilities", their softmaxes are averaged instead, and
+    `logits` are the logarithms of the mean.
     """
 
     sums: Sums = "logits"
 
     def __init__(self, old: Network, new_branch: Backbone, head: Head, new_branch_head: Head) -> None:
-        """`head` gives the blocks their values; use `expand` to grow a network."""
+        """The blocks are copied from `head`. Use `expand` to grow a network."""
         super().__init__()
         self.old = old
         self.new_branch = new_branch
@@ -76,10 +77,9 @@ class BoostedNetwork(nn.Module):
     ) -> "BoostedNetwork":
         """Boost a frozen copy of `old` with a new branch that starts as a copy of its newest branch.
 
-        The old block and biases are those of the old head; the other blocks are fresh. `new_on_old` says how the old
-        features take part in the new classes: "finetune" trains the block, "zero" keeps it and the new biases at 0,
-        "zero_with_bias" keeps it at 0 and trains the new biases. With `train_old_block` False, the old block and the
-        old biases are frozen.
+        The old block and biases are those of the old head; the other blocks are new. `new_on_old` "finetune" trains
+        that block, "zero" keeps it and the new biases at 0, "zero_with_bias" keeps it at 0 and trains the new biases.
+        With `train_old_block` False, the old block and the old biases are frozen.
         """
         assert isinstance(old.head, Head)
         new_branch = old.trained_copy(-1)
@@ -97,12 +97,12 @@ class BoostedNetwork(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The head's blocks put together, `[num_classes, feature_size]`."""
+        """The weight of the whole head, `[num_classes, feature_size]`."""
         return torch.cat([torch.cat([self.old_block, self.new_on_old]), self.new_block], dim=1)
 
     @property
     def bias(self) -> Tensor:
-        """The head's biases, `[num_classes]`."""
+        """The bias of the whole head, `[num_classes]`."""
         return torch.cat([self.old_bias, self.new_bias])
 
     @property
@@ -132,31 +132,31 @@ class BoostedNetwork(nn.Module):
 
     @torch.no_grad()
     def align(self, num_known: int, scale: float = 1.0) -> float:
-        """Weight alignment over whole rows of the head, as `Head.align`. Returns the factor of the new rows."""
+        """Weight alignment of the whole head, as `Head.align`. Returns the factor of the new rows."""
         factor = alignment_factor(self.weight, num_known) * scale
         self.new_on_old.mul_(factor)
         self.new_block[num_known:].mul_(factor)
         return factor
 
     def as_network(self) -> Network:
-        """The same function as a plain network of all the branches; only frozen ones are shared with this one."""
+        """The same function as a plain network of all branches; only frozen branches are shared."""
         branches = [*self.old.frozen_branches(), copy.deepcopy(self.new_branch)]
         return Network(branches, Head.from_values(self.weight, self.bias))
 
     def beyond(self, old: Network) -> Network:
-        """The new branch alone, with its columns of the head."""
+        """The network of the new branch with its columns of the head."""
         return Network([self.new_branch], Head.from_values(self.new_block, self.bias))
 
     def compressed(self) -> Network:
-        """A network to be distilled into: the old network, with fresh rows for the new classes, all of it trained."""
+        """The student of compression: the old network with new rows for the new classes, all of it trained."""
         return self.old.with_new_classes(self.num_classes - self.num_known)
 
 
 def joined(networks: Sequence[BoostedNetwork]) -> Network:
-    """The mean of boosted networks that grew from the same old one, as one plain network.
+    """The mean of boosted networks of the same old network, as one plain network.
 
-    Its branches are the old ones, once, and every new branch; its head gives exactly the mean of their logits, since
-    all of them are linear in these features.
+    Its branches are the old ones, once, and every new branch. Logits are linear in these features, so one linear head
+    gives exactly the mean of the logits.
     """
     share = 1 / len(networks)
     old_columns = torch.stack([network.weight[:, : network.old.feature_size] for network in networks]).mean(0)
@@ -168,10 +168,11 @@ def joined(networks: Sequence[BoostedNetwork]) -> Network:
 
 @torch.no_grad()
 def move_towards(student: Network, boosted: Sequence[BoostedNetwork], share: float) -> None:
-    """Leave the student `share` of its weights, and for the rest give it the mean of the new branches with the heads
-    that see them alone.
+    """Set the student's weights to `share` of its own plus 1 - `share` of the mean of the new branches, with their
+    `new_branch_head`.
 
-    The statistics of its BatchNorms are mixed likewise and fit nothing; the first steps of training replace them.
+    BatchNorm statistics are mixed in the same way; the mixture is wrong for both, and the first training steps replace
+    it.
     """
     branches = [Network([network.new_branch], network.new_branch_head).state_dict() for network in boosted]
     for name, value in student.state_dict().items():

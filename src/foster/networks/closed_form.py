@@ -1,4 +1,4 @@
-"""Heads that are computed from statistics of features, and not trained."""
+"""Heads that are computed from statistics of features instead of trained."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,12 @@ from foster.seeding import Address
 
 
 class ClosedFormHead(nn.Module):
-    """Features `[N, in_features]` are standardised and mapped to `[N, num_mapped]`. A linear classifier follows from
-    the statistics of the latter, which add up over tasks.
+    """A linear classifier that is computed from statistics, which are summed over tasks.
 
-    `mean` and `deviation` `[in_features]` are those of the first task; `counts`, `sums` and `second_moment` are the
-    statistics of what the features are mapped to. Nothing here is ever trained.
+    Features `[N, in_features]` are standardised by `mean` and `deviation` `[in_features]` of the first task, and mapped
+    to `[N, num_mapped]`. `counts`, `sums` and `second_moment` are the statistics of the mapped features.
 
-    The sizes of a head into which a state is loaded follow from that state.
+    When a state is loaded, the head takes the sizes of that state.
     """
 
     mean: Tensor
@@ -51,11 +50,11 @@ class ClosedFormHead(nn.Module):
         return Statistics(self.counts, self.sums, self.second_moment)
 
     def solution(self, statistics: Statistics) -> tuple[Tensor, Tensor]:
-        """Weight `[C, num_mapped]` and bias `[C]` that follow from the statistics."""
+        """Compute weight `[C, num_mapped]` and bias `[C]` from the statistics."""
         raise NotImplementedError
 
     def mapped(self, features: Tensor) -> Tensor:
-        """What the statistics are of: `[N, num_mapped]`; here the standardised features themselves."""
+        """The mapped features `[N, num_mapped]`; in this class the standardised features themselves."""
         return (features.to(self.mean.dtype) - self.mean) / self.deviation
 
     def forward(self, features: Tensor) -> Tensor:
@@ -66,23 +65,23 @@ class ClosedFormHead(nn.Module):
         head = self._shared()
         deviation, mean = torch.std_mean(features.double(), dim=0, correction=0)
         head.mean = mean.float().to(self.mean.device)
-        # A feature that never changes stays 0.
+        # A constant feature becomes 0.
         head.deviation = torch.where(deviation > 0, deviation, 1.0).float().to(self.mean.device)
         return head
 
     @torch.no_grad()
     def with_images(self, features: Tensor, labels: Tensor) -> Self:
-        """The head that follows from all images so far and from these, of features `[N, in_features]`."""
+        """The head of all images so far and of these, with features `[N, in_features]` and labels `[N]`."""
         return self._of(self.statistics.added(features, labels, self.mapped))
 
     def without_statistics(self) -> Self:
-        """The same answers from a head that cannot take more images, and that takes little memory."""
+        """A head with the same logits and without statistics: it needs little memory and cannot take more images."""
         head = self._shared()
         head._set(Statistics.empty(self.num_classes, 0, self.sums.device))
         return head
 
     def grown(self, num_new: int, in_features: int | None = None) -> Self:
-        """A head with `num_new` more classes, of which it has seen no image; their weights are 0."""
+        """A head with `num_new` more classes without images; their weights are 0."""
         if in_features not in (None, self.in_features):
             raise ValueError(f"a closed-form head keeps its {self.in_features} features and cannot take {in_features}")
         head = self._shared()
@@ -92,7 +91,7 @@ class ClosedFormHead(nn.Module):
         return head
 
     def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> Self:
-        """A head with a class for each group of this one's; see `Statistics.regrouped`."""
+        """A head with one class for each group of present classes; see `Statistics.regrouped`."""
         return self._of(self.statistics.regrouped(groups))
 
     def _of(self, statistics: Statistics) -> Self:
@@ -107,7 +106,7 @@ class ClosedFormHead(nn.Module):
         self.second_moment = statistics.second_moment
 
     def _shared(self) -> Self:
-        """A copy that shares all tensors with this head: they may be large, and none is changed in place."""
+        """A copy that shares all tensors with this head. They may be large, and none is changed in place."""
         return copy.deepcopy(self, {id(value): value for value in self.state_dict(keep_vars=True).values()})
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
@@ -158,5 +157,5 @@ class RidgeHead(ClosedFormHead):
 
 
 def _constant(values: Tensor) -> nn.Parameter:
-    """A parameter that is not trained."""
+    """A parameter without gradient."""
     return nn.Parameter(values.detach(), requires_grad=False)

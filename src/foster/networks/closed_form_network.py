@@ -1,4 +1,4 @@
-"""Closed-form networks: a frozen backbone that shows the maps of its last stages to a head that is computed."""
+"""Closed-form networks: a frozen backbone, and a head that is computed from statistics of its features."""
 
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -12,7 +12,7 @@ from foster.networks.network import Backbone, Network, Output
 
 
 class ClosedFormNetwork(Network):
-    """A frozen backbone whose features are averages over a grid of the maps of its last stages.
+    """A network whose features are the maps of its last `num_stages` stages, averaged over the cells of a grid.
 
     With `grid` 2 and `num_stages` 2, an image of ResNet-32 has 4 (32 + 64) = 384 features.
     """
@@ -44,11 +44,11 @@ class ClosedFormNetwork(Network):
 
 
 class NetworkWithAnalyticTeacher(Network):
-    """A network with a closed-form network beside it: a teacher for the students of later tasks, whose statistics have
-    every image so far.
+    """A network and its analytic teacher, a closed-form network whose statistics include every image so far. It teaches
+    the students of later tasks.
 
-    The teacher is saved with the network and has no part in its answers. `num_first` is how many classes the teacher's
-    backbone was trained on.
+    The teacher is saved with the network and does not change its predictions. `num_first` is the number of classes on
+    which the teacher's backbone was trained.
     """
 
     analytic: ClosedFormNetwork
@@ -65,15 +65,15 @@ class NetworkWithAnalyticTeacher(Network):
 
     @property
     def statistics_bytes(self) -> int:
-        """What the teacher takes, its backbone included."""
+        """The bytes of the teacher, including its backbone."""
         return sum(value.numel() * value.element_size() for value in self.analytic.state_dict().values())
 
 
 class MixedTeacher(nn.Module):
-    """Two teachers as one: `weight` is the share of the analytic one in the logits.
+    """The weighted mean of two teachers' logits: `weight` is the weight of the analytic teacher.
 
-    The scores of the analytic teacher are shifted and scaled, image by image, to the mean and the deviation that the
-    other's logits have.
+    For each image, the scores of the analytic teacher are first shifted and scaled to the mean and the standard
+    deviation of the other teacher's logits.
     """
 
     def __init__(self, teacher: nn.Module, analytic: ClosedFormNetwork, weight: float) -> None:
@@ -89,13 +89,14 @@ class MixedTeacher(nn.Module):
 
 
 def standardised_as(scores: Tensor, logits: Tensor) -> Tensor:
-    """`scores` `[N, C]` with the mean and the deviation that each row of `logits` `[N, C]` has."""
+    """`scores` `[N, C]`, with each row shifted and scaled to the mean and deviation of that row of `logits` `[N,
+    C]`."""
     deviation, mean = torch.std_mean(logits, dim=1, keepdim=True, correction=0)
     score_deviation, score_mean = torch.std_mean(scores, dim=1, keepdim=True, correction=0)
     return mean + (scores - score_mean) * (deviation / score_deviation.clamp_min(torch.finfo(scores.dtype).tiny))
 
 
 def averages(maps: Tensor, grid: int) -> Tensor:
-    """Maps `[N, C, H, W]` averaged over a grid of at most `grid` x `grid` parts, float32 `[N, C * parts]`."""
+    """Maps `[N, C, H, W]` averaged over the cells of a grid of at most `grid` x `grid`, float32 `[N, C * cells]`."""
     height, width = maps.shape[2:]
     return functional.adaptive_avg_pool2d(maps.float(), (min(grid, height), min(grid, width))).flatten(1)

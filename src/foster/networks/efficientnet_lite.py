@@ -13,11 +13,11 @@ from foster.networks.network import Backbone, stage_outputs
 NORM_EPSILON = 1e-3
 STEM_WIDTH, FEATURE_SIZE = 32, 1280
 DEPTH_UNIT = 8
-"""Numbers of channels are multiples of it."""
+"""The number of channels is a multiple of this."""
 
 
 class _Stage(NamedTuple):
-    """Blocks of one width; the first of them has the stage's stride."""
+    """Blocks of one width; the first block has the stride."""
 
     num_blocks: int
     kernel: int
@@ -47,13 +47,14 @@ SCALES = {0: _Scale(1.0, 1.0), 1: _Scale(1.0, 1.1), 2: _Scale(1.1, 1.2)}
 
 
 class SameConv(nn.Conv2d):
-    """A convolution whose output has ceil(size / stride) positions. An odd padding is larger right and below."""
+    """A convolution whose output has ceil(size / stride) positions. Odd padding is larger at the right and the
+    bottom."""
 
     def forward(self, maps: Tensor) -> Tensor:
         return self.filtered(maps, self.weight, self.bias)
 
     def filtered(self, maps: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The same with other values."""
+        """The same convolution with another weight and bias."""
         kernel, stride = self.kernel_size[0], self.stride[0]
         height, width = (max(0, (-(-size // stride) - 1) * stride + kernel - size) for size in maps.shape[2:])
         if height % 2 == 0 and width % 2 == 0:
@@ -64,16 +65,16 @@ class SameConv(nn.Conv2d):
 
 
 class SteadyNorm(nn.BatchNorm2d):
-    """BatchNorm by the statistics of its pretraining: only its scale and shift are trained.
+    """BatchNorm that always uses its pretrained statistics; only scale and shift are trained.
 
-    Otherwise weights trained on a few photos would fit the statistics of small batches, which prediction does not use.
+    Otherwise weights trained on few photos would fit the statistics of small batches, which prediction does not use.
     """
 
     def train(self, mode: bool = True) -> "SteadyNorm":
         return super().train(False)
 
     def folded_into(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The weight and the bias of a convolution that does what the one of this weight and then this norm do."""
+        """The weight and bias of a convolution that equals the convolution with `weight` followed by this norm."""
         mean, variance = self.running_mean, self.running_var
         assert mean is not None, "its statistics are what this norm goes by"
         assert variance is not None
@@ -82,14 +83,14 @@ class SteadyNorm(nn.BatchNorm2d):
 
 
 class Unit(nn.Sequential):
-    """A convolution, its SteadyNorm and perhaps more. The first two are computed as one convolution, with the gradients
-    of both: the norms took a quarter of a training step on a CPU."""
+    """A convolution, its SteadyNorm and further modules. The first two are computed as one convolution, with gradients
+    of both: separate norms take a quarter of a training step on a CPU."""
 
     def forward(self, maps: Tensor) -> Tensor:
         convolution, norm, *others = self
         if isinstance(convolution, SameConv) and isinstance(norm, SteadyNorm):
             maps = convolution.filtered(maps, *norm.folded_into(convolution.weight))
-        else:  # a frozen one is folded for good
+        else:  # a frozen norm was folded into its convolution
             maps = norm(convolution(maps))
         for other in others:
             maps = other(maps)
@@ -101,13 +102,13 @@ def _norm(channels: int) -> nn.Module:
 
 
 def _unit(in_channels: int, out_channels: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Module:
-    """Convolution, BatchNorm and ReLU6. ReLU6 works in place: to allocate memory takes longer than to compute it."""
+    """Convolution, BatchNorm and ReLU6. ReLU6 works in place, because allocating memory takes longer than computing."""
     convolution = SameConv(in_channels, out_channels, kernel, stride, groups=groups, bias=False)
     return Unit(convolution, _norm(out_channels), nn.ReLU6(inplace=True))
 
 
 class Block(nn.Module):
-    """An inverted residual: widen, filter each channel by itself, narrow; added to its input where shapes agree."""
+    """An inverted residual block: expand, depthwise convolution, project; added to its input if the shapes agree."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -123,7 +124,7 @@ class Block(nn.Module):
 
 
 class EfficientNetLite(Backbone):
-    """A stem that halves the image, seven stages that halve it four times, and a last layer of 1,280 channels."""
+    """A stem that halves the resolution, seven stages that halve it four times, and a last layer of 1,280 channels."""
 
     feature_size = FEATURE_SIZE
 
@@ -175,7 +176,7 @@ PORT_UNITS = {
     "_bn2": "project.1",
 }
 PORT_ENDS = {"_conv_stem": "body.0.0", "_bn0": "body.0.1", "_conv_head": "body.8.0", "_bn1": "body.8.1"}
-"""What the PyTorch port of the published network calls the parts of a block, and those before and after all blocks."""
+"""The names of the PyTorch port of the published network, for the parts of a block, and before and after the blocks."""
 
 
 def renamed_port(state: Mapping[str, Tensor], member: int = 0) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Freezing: a frozen module stays in eval mode. One rule, no flags."""
+"""Freezing: a frozen module has no trained parameters and stays in eval mode."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ def is_frozen(module: nn.Module) -> bool:
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Inside, the network is in eval mode; afterwards every part is in the mode that it had."""
+    """Inside, the network is in eval mode; afterwards the mode of every part is restored."""
     was_training = [module for module in network.modules() if module.training]
     network.eval()
     try:
@@ -38,9 +38,9 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 
 def training_mode(network: nn.Module) -> None:
-    """Train mode for the network, eval mode for every frozen part of it, whatever modes they had before.
+    """Put the network in train mode, and every frozen part of it in eval mode.
 
-    Without this, the BatchNorm statistics of a frozen branch would drift with each batch it sees.
+    Otherwise the BatchNorm statistics of a frozen branch would change with each batch.
     """
     network.train()
     for module in network.modules():

@@ -1,4 +1,4 @@
-"""Heads: features to logits, for a number of classes that grows."""
+"""Heads: they map features to logits, for a growing number of classes."""
 
 import math
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from torch.nn import functional
 
 
 def precise_linear(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`features @ weight.T + bias` in the weight's own precision, also where autocast would round it.
+    """`features @ weight.T + bias` in the precision of the weight, also under autocast.
 
-    Heads are small, so this costs nothing, and logits of 8 bits would tie and round what losses and ranks depend on.
+    Heads are small, so this costs little. In bfloat16, logits would have ties and losses rounding errors.
     """
     features = features.to(weight.dtype)
     if not torch.is_autocast_enabled(features.device.type):
@@ -22,16 +22,16 @@ def precise_linear(features: Tensor, weight: Tensor, bias: Tensor | None = None)
 
 
 class PreciseLinear(nn.Module):
-    """`precise_linear` as a module without parameters, so that it can be replaced by a kernel."""
+    """`precise_linear` as a module without parameters, which a kernel can replace."""
 
     def forward(self, features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return precise_linear(features, weight, bias)
 
 
 class Head(nn.Module):
-    """A linear head: features `[N, in_features]` to logits `[N, num_classes]`.
+    """A linear head: it maps features `[N, in_features]` to logits `[N, num_classes]`.
 
-    `weight` is `[num_classes, in_features]`, fresh from U(±sqrt(3 / in_features)); `bias` is `[num_classes]`, fresh 0.
+    `weight` `[num_classes, in_features]` starts from U(±sqrt(3 / in_features)), `bias` `[num_classes]` from 0.
     """
 
     def __init__(self, in_features: int, num_classes: int) -> None:
@@ -43,7 +43,7 @@ class Head(nn.Module):
 
     @classmethod
     def from_values(cls, weight: Tensor, bias: Tensor) -> Self:
-        """A head with copies of these values; no random number is drawn."""
+        """A head with copies of these values. No random number is drawn."""
         head = cls(in_features=weight.shape[1], num_classes=0)
         head.weight = nn.Parameter(weight.detach().clone())
         head.bias = nn.Parameter(bias.detach().clone())
@@ -59,7 +59,7 @@ class Head(nn.Module):
 
     @property
     def affine(self) -> tuple[Tensor, Tensor]:
-        """Weight `[num_classes, in_features]` and bias `[num_classes]` that make the logits."""
+        """The weight `[num_classes, in_features]` and bias `[num_classes]` of the logits."""
         return self.weight, self.bias
 
     def forward(self, features: Tensor) -> Tensor:
@@ -69,8 +69,8 @@ class Head(nn.Module):
     def grown(self, num_new: int, in_features: int | None = None) -> "Head":
         """A new head with `num_new` more classes, and optionally more features.
 
-        The known classes keep their biases and their weights for the old features, bit for bit, as the top left
-        block of the new weight. Everything else is fresh, with the bound of the new number of features.
+        The known classes keep their biases and their weights for the old features exactly, as the top left block of the
+        new weight. All other weights are new, with the bound of the new number of features.
         """
         in_features = self.in_features if in_features is None else in_features
         head = Head(in_features, self.num_classes + num_new).to(self.weight)
@@ -80,17 +80,17 @@ class Head(nn.Module):
         return head
 
     def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "Head":
-        """A new head with a class for each group of this one's, in tasks of these sizes.
+        """A new head with one class for each group of present classes, in tasks of these sizes.
 
-        A class alone keeps its logits, bit for bit in this head; several together get the mean of theirs.
+        A class that is alone in its group keeps its logits exactly; several classes get the mean of theirs.
         """
         return Head.from_values(*(torch.stack([part[list(group)].mean(0) for group in groups]) for part in self.affine))
 
     @torch.no_grad()
     def align(self, num_known: int, scale: float = 1.0) -> float:
-        """Weight alignment (WA): give the new classes' rows the mean norm of the known ones', times `scale`.
+        """Weight alignment (WA): scale the rows of new classes to the mean norm of the known ones, times `scale`.
 
-        Returns the factor by which the new rows were multiplied. Biases stay as they are.
+        Returns the factor of the new rows. Biases do not change.
         """
         factor = alignment_factor(self.weight, num_known) * scale
         self.weight[num_known:] *= factor
@@ -101,35 +101,35 @@ SMALLEST_FEATURE = 1e-8
 
 
 class RootHead(Head):
-    """A linear head on the square roots of features. It is computed from sums over photos and never trained."""
+    """A linear head on the square roots of features. It is computed from statistics and not trained."""
 
     def forward(self, features: Tensor) -> Tensor:
         return super().forward(unit_roots(features))
 
 
 def unit_roots(features: Tensor) -> Tensor:
-    """The square roots of features `[N, d]`, with their signs, scaled to unit length: closer to a normal distribution
-    than pooled features, which are seldom below 0 and sometimes far above."""
+    """The signed square roots of features `[N, d]`, scaled to unit length. They are closer to a normal distribution
+    than pooled features, which are rarely negative and have large outliers."""
     values = features.float()
-    # Below the smallest value the root is constant: at 0 its slope would be infinite, which Grad-CAM cannot use.
+    # The clamp avoids the infinite gradient of the root at 0, which Grad-CAM cannot use.
     return functional.normalize(values.sign() * values.abs().clamp_min(SMALLEST_FEATURE).sqrt(), dim=1)
 
 
 def alignment_factor(weight: Tensor, num_known: int) -> float:
-    """Mean norm of the first `num_known` rows of `weight` `[C, d]` over the mean norm of the others."""
+    """The mean norm of the first `num_known` rows of `weight` `[C, d]`, divided by that of the others."""
     norms = weight.norm(dim=1)
     return float(norms[:num_known].mean() / norms[num_known:].mean())
 
 
 class CosineHead(nn.Module):
-    """A cosine head: `scale` times the similarity of a feature to the proxies of each class.
+    """A cosine head: the logit of a class is `scale` times the similarity of a feature to the proxies of the class.
 
     A class has `num_proxies` proxies. With cosines s_k, its similarity is the sum over k of softmax(s)_k · s_k, which
     for one proxy is the plain cosine. `scale` (the papers' sigma) is learned from 1; proxies start at U(±1 / sqrt(d)).
 
-    Proxies of classes that were known before the last growth are `old_proxies` `[num_old, num_proxies, d]`, frozen;
-    the others are `new_proxies` `[num_classes - num_old, num_proxies, d]`. They are separate parameters because one
-    parameter cannot be frozen in part. A method that trains all of them calls `old_proxies.requires_grad_(True)`.
+    `old_proxies` `[num_old, num_proxies, d]`, of the classes known before the last growth, are frozen; the others are
+    `new_proxies` `[num_classes - num_old, num_proxies, d]`. They are separate parameters because a parameter cannot be
+    frozen in part. A method that trains all of them calls `old_proxies.requires_grad_(True)`.
     """
 
     def __init__(self, in_features: int, num_classes: int, num_proxies: int = 1, num_old: int = 0) -> None:
@@ -165,7 +165,7 @@ class CosineHead(nn.Module):
         return (cosines.softmax(dim=2) * cosines).sum(dim=2) * self.scale
 
     def grown(self, num_new: int, in_features: int | None = None) -> "CosineHead":
-        """A new head with `num_new` more classes: present proxies become frozen old ones, `scale` is carried over."""
+        """A new head with `num_new` more classes. Present proxies become old ones, frozen; `scale` is kept."""
         if in_features not in (None, self.in_features):
             raise ValueError(f"a cosine head keeps its {self.in_features} features and cannot take {in_features}")
         num_old = self.num_classes
@@ -177,9 +177,10 @@ class CosineHead(nn.Module):
 
     @torch.no_grad()
     def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "CosineHead":
-        """A new head with a class for each group of this one's, in tasks of these sizes.
+        """A new head with one class for each group of present classes, in tasks of these sizes.
 
-        A class alone keeps its proxies. Of several classes, proxies are taken in turn, or the mean where each has one.
+        A class that is alone in its group keeps its proxies. For several classes, proxies are taken in turn; if each
+        has one, their mean is taken.
         """
         num_old = sum(task_sizes[:-1])
         head = CosineHead(self.in_features, len(groups), self.num_proxies, num_old).to(self.new_proxies)

@@ -1,4 +1,4 @@
-"""How weights lie in memory."""
+"""Memory layouts of tensors."""
 
 from typing import TypeVar
 
@@ -9,9 +9,9 @@ ModuleType = TypeVar("ModuleType", bound=nn.Module)
 
 
 def channels_last(module: ModuleType) -> ModuleType:
-    """`module` itself, with the weights of its 2-D convolutions laid out as GPUs read them fastest.
+    """`module` itself, with all tensors of four dimensions in channels-last layout.
 
-    Unlike `module.to(memory_format=...)`, it leaves weights of five dimensions alone, which have no such layout.
+    `module.to(memory_format=...)` fails for tensors of five dimensions, which this function leaves unchanged.
     """
     for tensor in (*module.parameters(), *module.buffers()):
         if tensor.ndim == 4:
@@ -20,5 +20,5 @@ def channels_last(module: ModuleType) -> ModuleType:
 
 
 def on_host(tensor: Tensor) -> Tensor:
-    """A dense copy on the CPU, untouched by what later happens to `tensor`."""
+    """A contiguous copy on the CPU."""
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)

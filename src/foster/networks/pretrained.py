@@ -1,5 +1,4 @@
-"""Pretrained weights: data files of installed packages, of which no code is run, or a file that is read without pickle
-and put into a backbone under its own names."""
+"""Pretrained weights: from data files of installed packages, whose code is never run, or from a safetensors file."""
 
 import hashlib
 import importlib.util
@@ -20,11 +19,11 @@ from foster.system.documents import read_tensors
 
 @dataclass(frozen=True)
 class Package:
-    """Where the weights of a backbone lie, how they are recognised, and what images they expect."""
+    """The package that has a backbone's weights, their hash, and the normalisation of their images."""
 
     name: str
     file: str
-    """The file's place inside the package's folder."""
+    """The path of the file in the package's folder."""
     sha256: str
     member: int
     """Of the family of backbones."""
@@ -33,7 +32,7 @@ class Package:
 
     @property
     def folder(self) -> Path | None:
-        """None where the package is not installed."""
+        """None if the package is not installed."""
         spec = importlib.util.find_spec(self.name.replace("-", "_"))
         folders = list(spec.submodule_search_locations or ()) if spec else []
         return Path(folders[0]) if folders else None
@@ -62,16 +61,10 @@ PACKAGES: dict[str, Package] = {
 """The backbones that start pretrained by themselves. The first is a dependency, the others are installed by hand."""
 
 
-def is_installed(backbone: str) -> bool:
-    """Whether pretrained weights of this backbone are at hand."""
-    package = PACKAGES.get(backbone)
-    return package is not None and package.folder is not None
-
-
 @cache
 def packaged_weights(backbone: str) -> dict[str, Tensor]:
-    """The pretrained weights under our names. The file is a pickle: it is read as tensors alone, and only where it is
-    the one that we know."""
+    """The pretrained weights under our names. The file is a pickle: its hash must be the published one, and only
+    tensors are read."""
     package = PACKAGES[backbone]
     if package.folder is None:
         raise SettingsError(
@@ -98,7 +91,7 @@ RESNET_NAMES = (
     (r"\.bn(\d)\.", r".norm\1."),
     (r"\.downsample\.", ".shortcut."),
 )
-"""From the names that torchvision and timm give to the parts of a ResNet to ours."""
+"""From the names of a ResNet's parts in torchvision and timm to ours."""
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -116,7 +109,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(target: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:
-    """Put weights from outside into a backbone, without those of their head; refuse what does not fit."""
+    """Load weights from outside into a backbone, without those of their head. Raises SettingsError if they do not
+    fit."""
     wanted = target.state_dict()
     tensors = _renamed(state, wanted)
     missing = [name for name in wanted if name not in tensors and not name.endswith("num_batches_tracked")]
@@ -131,7 +125,7 @@ def load_weights(target: nn.Module, state: Mapping[str, Tensor], origin: str) ->
 
 
 def _renamed(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`state` under the names of `wanted`: without a wrapper's prefix, and from the usual ResNet names to ours."""
+    """`state` under the names of `wanted`: without the prefix of a wrapper, and with our names for a ResNet's parts."""
     names = {name: name for name in state}
     for prefix in WRAPPER_PREFIXES:
         if any(name.startswith(prefix) for name in state) and not any(name.startswith(prefix) for name in wanted):

@@ -1,5 +1,5 @@
-"""The two ResNet families: for small images three stages of 16, 32 and 64 channels, 64 features; for large ones, of
-depth 18, 34 and 50, four stages of 64 to 512 channels, 512 or 2,048 features."""
+"""Two families of ResNets. For small images: three stages of 16, 32 and 64 channels, and 64 features. For large images:
+depth 18, 34 or 50, four stages of 64 to 512 channels, and 512 or 2,048 features."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ from torch.nn import functional
 from foster.networks.network import Backbone, stage_outputs
 
 Shortcut = Callable[[int, int, int], nn.Module]
-"""In channels, out channels and stride, to the module that carries a block's input to its sum."""
+"""(in channels, out channels, stride) -> the shortcut of a block."""
 
 
 class PaddedSubsample(nn.Module):
-    """The shortcut without parameters ("option A"): every `stride`-th pixel, and zeros for the missing channels."""
+    """The shortcut without parameters ("option A"): every `stride`-th pixel, with zeros for additional channels."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ def projection(in_channels: int, out_channels: int, stride: int) -> nn.Module:
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions, added to a shortcut. Where the shape stays, the shortcut is the input itself."""
+    """Two 3x3 convolutions and a shortcut. If the shape does not change, the shortcut is the identity."""
 
     expansion = 1
 
@@ -54,7 +54,7 @@ class Block(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A 3x3 convolution between two of 1x1, which narrow the maps before it and widen them after it to four times."""
+    """A 1x1 convolution to `width` channels, a 3x3 convolution, and a 1x1 convolution to four times as many."""
 
     expansion = 4
 
@@ -80,10 +80,10 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(Backbone):
-    """A stem, then for each of `widths` a stage of as many blocks as `num_blocks` says, for all stages or for each; all
-    stages but the first halve the image.
+    """A stem and one stage for each of `widths`, with `num_blocks` blocks (one number for all stages, or one for each).
+    All stages but the first halve the resolution.
 
-    Without `has_last_relu` the very last block ends in its sum, so features may be negative (for cosine heads).
+    Without `has_last_relu`, the last block has no ReLU, so that features may be negative (for cosine heads).
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class ResNet(Backbone):
 
 
 def small_stem(width: int) -> nn.Module:
-    """A 3x3 convolution at full size, BatchNorm and ReLU."""
+    """A 3x3 convolution at full resolution, BatchNorm and ReLU."""
     return nn.Sequential(nn.Conv2d(3, width, kernel_size=3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
 
 
@@ -131,7 +131,7 @@ def cifar_resnet(depth: int, shortcut: Shortcut = PaddedSubsample, has_last_relu
 
 
 def standard_stem() -> nn.Module:
-    """A 7x7 convolution and max pooling: the stages see a quarter of the image's side. For large images."""
+    """A 7x7 convolution and max pooling, for large images: the stages have a quarter of the image's resolution."""
     return nn.Sequential(
         nn.Conv2d(3, 64, kernel_size=7, stride=2, padding=3, bias=False),
         nn.BatchNorm2d(64),
@@ -141,7 +141,8 @@ def standard_stem() -> nn.Module:
 
 
 def fine_stem() -> nn.Module:
-    """A 3x3 convolution and max pooling: the stages see half of the image's side, at about four times the cost."""
+    """A 3x3 convolution and max pooling: the stages have half of the image's resolution, at about four times the
+    cost."""
     return nn.Sequential(small_stem(64), nn.MaxPool2d(kernel_size=3, stride=2, padding=1))
 
 
@@ -150,7 +151,7 @@ DEPTHS: dict[int, tuple[tuple[int, int, int, int], type[Block] | type[Bottleneck
     34: ((3, 4, 6, 3), Block),
     50: ((3, 4, 6, 3), Bottleneck),
 }
-"""How many blocks each stage has, and of which kind."""
+"""The number of blocks of each stage, and their class."""
 
 
 def large_resnet(depth: int, stem: Callable[[], nn.Module] = standard_stem, has_last_relu: bool = True) -> ResNet:

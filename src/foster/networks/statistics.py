@@ -1,8 +1,8 @@
-"""Statistics of features that add up over images in any order, and the linear classifiers that follow from them.
+"""Sums over the features of images, in any order, and the linear classifiers that are computed from them.
 
-Counts n_c, class sums s_c and the second moment S = sum phi phi^T of features phi `[d]` serve nearest means, linear
-discriminants (SLDA, Hayes and Kanan 2020), ridge regression (ACIL, Zhuang et al. 2022; RanPAC, McDonnell et al. 2023)
-and the Mahalanobis distance. Everything is float64: sums over many images lose nothing that a classifier could notice.
+Counts n_c, class sums s_c and the second moment S = sum phi phi^T of features phi `[d]` are sufficient for nearest
+means, linear discriminants (SLDA, Hayes and Kanan 2020), ridge regression (ACIL, Zhuang et al. 2022; RanPAC, McDonnell
+et al. 2023) and the Mahalanobis distance. All sums are float64, so that rounding does not change a classifier.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,23 +17,24 @@ from torch.nn import functional
 from foster.seeding import Address, generator
 
 ROWS_AT_ONCE = 4096
-"""Rows of features that are summed at a time: a bound on the memory that is needed beside the sums."""
+"""Rows of features that are summed at a time, which bounds the memory."""
 
 BIAS_DEVIATION = 0.3
-"""Standard deviation of the biases of random features; that of the products is 1 for standardised features."""
+"""The standard deviation of the biases of random features. For standardised features, that of the products is 1."""
 
 LEAST_SPREAD = 1e-9
-"""A smaller variance within classes, as a share of the mean square, is rounding: one image a class, or copies."""
+"""A variance within classes below this share of the mean square is rounding error: one image a class, or copies."""
 
 LEAST_BETWEEN = 1e-3
-"""The variance between class means is at least this share of that within classes: a measured one can be negative."""
+"""A lower bound of the variance between class means, as a share of that within classes: the estimate can be
+negative."""
 
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
     """Sums over images: `counts` int64 `[C]`, `sums` float64 `[C, d]` and `second_moment` float64 `[d, d]`.
 
-    They are never changed in place: every method returns new ones.
+    They are never changed in place: every method returns a new object.
     """
 
     counts: Tensor
@@ -48,7 +49,7 @@ class Statistics:
 
     @classmethod
     def empty(cls, num_classes: int, num_features: int, device: torch.device | str | None = None) -> "Statistics":
-        """Of no image."""
+        """The statistics of no images."""
         return cls(
             torch.zeros(num_classes, dtype=torch.int64, device=device),
             torch.zeros(num_classes, num_features, dtype=torch.float64, device=device),
@@ -69,7 +70,7 @@ class Statistics:
 
     @property
     def num_bytes(self) -> int:
-        """What they take."""
+        """The size of all tensors."""
         return sum(part.numel() * part.element_size() for part in (self.counts, self.sums, self.second_moment))
 
     @property
@@ -79,30 +80,30 @@ class Statistics:
 
     @cached_property
     def within_class_covariance(self) -> Tensor:
-        """W = (S - sum_c s_c s_c^T / n_c) / N, `[d, d]`; 0 where there is no image."""
+        """W = (S - sum_c s_c s_c^T / n_c) / N, `[d, d]`; 0 without images."""
         return (self.second_moment - self.means.T @ self.sums) / max(1, self.num_images)
 
     @cached_property
     def _factors(self) -> dict[float, Tensor]:
-        """What `shrunk_covariance` has computed, by the shrinkage."""
+        """The cached results of `shrunk_covariance`, by shrinkage."""
         return {}
 
     @cached_property
     def _priors(self) -> dict[float, "_PriorOfMeans | None"]:
-        """What `_prior_of_means` has computed, by the shrinkage."""
+        """The cached results of `_prior_of_means`, by shrinkage."""
         return {}
 
     def grown(self, num_new: int) -> "Statistics":
-        """The same with `num_new` more classes without images."""
+        """The statistics with `num_new` more classes without images."""
         counts, sums = functional.pad(self.counts, (0, num_new)), functional.pad(self.sums, (0, 0, 0, num_new))
         return Statistics(counts, sums, self.second_moment)
 
     def added(
         self, features: Tensor, labels: Tensor, transform: Callable[[Tensor], Tensor] | None = None
     ) -> "Statistics":
-        """The same with images of `features` `[N, d]` and class ids `labels` `[N]`.
+        """The statistics with more images, of `features` `[N, d]` and class ids `labels` `[N]`.
 
-        With `transform`, a function of some rows, what it makes of `features` is summed, `ROWS_AT_ONCE` rows at a time.
+        `transform`, if given, is applied to the features first, `ROWS_AT_ONCE` rows at a time.
         """
         counts, sums, second_moment = self.counts.clone(), self.sums.clone(), self.second_moment.clone()
         device = sums.device
@@ -110,18 +111,18 @@ class Statistics:
             rows, ids = rows.to(device), ids.to(device)
             values = (rows if transform is None else transform(rows)).double()
             members = one_hot(ids, self.num_classes)
-            # Products of matrices, whose order of summation is the same in every run, as that of index_add is not.
+            # Matrix products have the same order of summation in every run, unlike index_add.
             counts += members.sum(0).long()
             sums.addmm_(members.T, values)
             second_moment.addmm_(values.T, values)
         return Statistics(counts, sums, second_moment)
 
     def without(self, class_id: int, features: Tensor | None = None) -> "Statistics":
-        """The same without a class; ids above it are one less.
+        """The statistics without one class; higher ids decrease by one.
 
-        The second moment is of all classes together. With the `features` `[n_c, d]` of all images of the class, it
-        becomes exactly that of the others. Without them, the class is taken to have been spread as all classes are on
-        average: s_c s_c^T / n_c + n_c W is removed, which leaves W as it was.
+        The second moment is a sum over all classes. With the `features` `[n_c, d]` of all images of the class, its part
+        is subtracted exactly. Without them, the class is assumed to have the average covariance W: s_c s_c^T / n_c +
+        n_c W is subtracted, which does not change W.
         """
         others = [[other] for other in range(self.num_classes) if other != class_id]
         if features is None:
@@ -136,9 +137,10 @@ class Statistics:
         return Statistics(self.counts[kept], self.sums[kept], self.second_moment - of_class.second_moment)
 
     def regrouped(self, groups: Sequence[Sequence[int]]) -> "Statistics":
-        """A class for each group of present ones, in this order; present classes in no group are gone.
+        """The statistics with one class for each group of present classes, in this order. Present classes in no group
+        are removed.
 
-        Merging and reordering are exact. What is removed of a class that is gone is estimated, see `without`.
+        Merging and reordering are exact. The second moment of a removed class is estimated, see `without`.
         """
         members = torch.zeros(len(groups), self.num_classes, dtype=torch.float64, device=self.sums.device)
         for row, group in enumerate(groups):
@@ -157,15 +159,15 @@ class Statistics:
 
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """Class ids `[N]` as rows with a 1, float64 `[N, num_classes]`."""
+    """Class ids `[N]` in one-hot encoding, float64 `[N, num_classes]`."""
     return functional.one_hot(labels, num_classes).double()
 
 
 def discriminants(statistics: Statistics, shrinkage: float) -> tuple[Tensor, Tensor]:
     """Linear discriminants: `weight` `[C, d]` and `bias` `[C]`, float64, of the scores weight phi + bias.
 
-    The covariance of all classes is A = (1 - shrinkage) W + shrinkage tr(W)/d I, and the score of a class with mean mu
-    is phi^T A^-1 mu - mu^T A^-1 mu / 2. Where W is 0, such as with one image a class, A is I: the nearest mean decides.
+    All classes have the covariance A = (1 - shrinkage) W + shrinkage tr(W)/d I. The score of a class with mean mu is
+    phi^T A^-1 mu - mu^T A^-1 mu / 2. If W is 0, as with one image a class, A is I and the nearest mean wins.
     """
     means, factor = statistics.means, shrunk_covariance(statistics, shrinkage)
     weight = torch.cholesky_solve(means.T, factor).T
@@ -173,13 +175,14 @@ def discriminants(statistics: Statistics, shrinkage: float) -> tuple[Tensor, Ten
 
 
 def discriminants_of_few(statistics: Statistics, shrinkage: float) -> tuple[Tensor, Tensor]:
-    """Linear discriminants as above, for classes of few images, or of very different numbers of them (empirical Bayes).
+    """Linear discriminants as above, for classes with few images, or with very different numbers of images (empirical
+    Bayes).
 
-    A mean of few images lies far from everything, so that a class of 6 images among others of 60 would hardly ever be
-    the answer. True class means are taken to be normally distributed around their centre with the covariance b A. Then
-    the expected mean of a class is its measured one, drawn towards the centre by k / (n_c + k) with k = w / b, where w
-    is the variance within classes, both as multiples of A. An image of the class is farther from it by b / (n_c + k) on
-    average, half of which is added to the class's score.
+    The mean of few images has a large error, so that all images are far from it: a class of 6 images among classes of
+    60 would hardly ever be predicted. True class means are assumed to be normally distributed around a centre, with
+    covariance b A. The expected mean of a class is then its measured mean, shrunk towards the centre by k / (n_c + k)
+    with k = w / b, where w is the variance within classes (both as multiples of A). The squared distance of an image to
+    it is larger by b / (n_c + k) on average; half of that is added to the score of the class.
     """
     factor, prior = shrunk_covariance(statistics, shrinkage), _prior_of_means(statistics, shrinkage)
     if prior is None:
@@ -196,18 +199,18 @@ class _PriorOfMeans(NamedTuple):
     """`[d]`"""
     within: Tensor
     between: Tensor
-    """Both as multiples of A, `[]`."""
+    """`within` and `between` are multiples of A, `[]`."""
 
     def expected(self, means: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """The expected true means `[C, d]`, from measured ones `[C, d]` of `counts` `[C]` images, and by how much
-        images of the classes are farther from them `[C]`."""
+        """The expected means `[C, d]`, given the measured `means` `[C, d]` of `counts` `[C]` images, and the additional
+        squared distance `[C]` of images to them."""
         share = 1 / (counts + self.within / self.between)
         return self.centre + (counts * share)[:, None] * (means - self.centre), self.between * share
 
 
 def _prior_of_means(statistics: Statistics, shrinkage: float) -> _PriorOfMeans | None:
-    """The prior, estimated from all classes; None with a single class, or with one image of each. Computed once for
-    each shrinkage."""
+    """The prior, estimated from all classes; None with a single class, or with one image a class. Cached for each
+    shrinkage."""
     if shrinkage not in statistics._priors:
         statistics._priors[shrinkage] = _measured_prior(statistics, shrinkage)
     return statistics._priors[shrinkage]
@@ -217,7 +220,7 @@ def _measured_prior(statistics: Statistics, shrinkage: float) -> _PriorOfMeans |
     factor = shrunk_covariance(statistics, shrinkage)
     is_seen, num_images = statistics.counts > 0, statistics.num_images
     num_seen = int(is_seen.sum())
-    # tr(A^-1 W) of the images themselves, and then its expectation for images that had no part in W.
+    # tr(A^-1 W) of the images in W, corrected to its expectation for other images.
     within = (torch.cholesky_inverse(factor) * statistics.within_class_covariance).sum()
     within = within * num_images / max(1, num_images - num_seen)
     within = within / (1 - (1 - shrinkage) * within / max(1, num_images))
@@ -238,9 +241,9 @@ def left_out_scores(
     The images have `features` `[N, d]` and class ids `labels` `[N]`, and are among those of the `statistics`. The
     second result `[N]` says which scores are valid: the class must have another image.
 
-    Without an image at a distance r from the mean of its class of n, that mean is less by r / (n - 1), and A is less by
-    g r r^T with g = (1 - shrinkage) n / ((n - 1) N), so that A^-1 is more by h (A^-1 r)(A^-1 r)^T with
-    h = g / (1 - g r^T A^-1 r). What is expected of means and tr(W) stay as they are.
+    Let r be the difference of an image to the mean of its class of n images. Without the image, that mean decreases by
+    r / (n - 1), and A by g r r^T with g = (1 - shrinkage) n / ((n - 1) N), so A^-1 increases by h (A^-1 r)(A^-1 r)^T
+    with h = g / (1 - g r^T A^-1 r). The prior of means and tr(W) are not changed.
     """
     features, labels = features.double(), labels.to(features.device)
     counts = statistics.counts[labels].double()
@@ -264,7 +267,7 @@ def left_out_scores(
     squares = (weight * means).sum(1) + gain[:, None] * turned_means.square()
     scores = products - (squares - excess) / 2
 
-    # The class of the image has one image less: its mean is `reduced` plus `step` times r.
+    # The image's own class has one image less: its expected mean is `reduced_means` plus `step` times r.
     reduced_means, reduced_excess = prior.expected(statistics.means, (statistics.counts - 1).clamp(min=1))
     reduced_weight = torch.cholesky_solve(reduced_means.T, factor).T
     kept = (reduced_excess / prior.between * (statistics.counts - 1).clamp(min=1))[labels]
@@ -278,8 +281,8 @@ def left_out_scores(
 
 
 def shrunk_covariance(statistics: Statistics, shrinkage: float) -> Tensor:
-    """The Cholesky factor `[d, d]` of A = (1 - shrinkage) W + shrinkage tr(W)/d I; I where W is 0. Computed once for
-    each shrinkage."""
+    """The Cholesky factor `[d, d]` of A = (1 - shrinkage) W + shrinkage tr(W)/d I; I if W is 0. Cached for each
+    shrinkage."""
     if shrinkage not in statistics._factors:
         covariance, second_moment = statistics.within_class_covariance, statistics.second_moment
         factor = torch.eye(statistics.num_features, dtype=torch.float64, device=covariance.device)
@@ -291,8 +294,8 @@ def shrunk_covariance(statistics: Statistics, shrinkage: float) -> Tensor:
 
 
 def ridge(second_moment: Tensor, sums: Tensor, penalty: float) -> Tensor:
-    """Ridge regression from G `[d, d]`, the second moment, and the class sums `[C, d]`, which are Q^T for labels of 0
-    and 1: the weight `[C, d]` = ((G + penalty I)^-1 Q)^T, float64."""
+    """Ridge regression to labels of 0 and 1 from the second moment G `[d, d]` and the class sums Q^T `[C, d]`: the
+    weight `[C, d]` is ((G + penalty I)^-1 Q)^T, float64."""
     identity = torch.eye(len(second_moment), dtype=torch.float64, device=second_moment.device)
     factor = torch.linalg.cholesky(torch.add(second_moment, identity, alpha=penalty))
     return torch.cholesky_solve(sums.T, factor).T
@@ -308,8 +311,8 @@ def ridge_of_features(features: Tensor, labels: Tensor, num_classes: int, penalt
 
 
 def random_weights(num_inputs: int, num_features: int, address: Address) -> tuple[Tensor, Tensor]:
-    """R `[num_inputs, num_features]` from N(0, 1 / num_inputs) and b `[num_features]` from 0.3 N(0, 1), float32, which
-    depend on the address alone."""
+    """R `[num_inputs, num_features]` from N(0, 1 / num_inputs) and b `[num_features]` from 0.3 N(0, 1), float32. They
+    depend only on the address."""
     source = generator(address)
     weight = torch.randn(num_inputs, num_features, generator=source, device="cpu") / num_inputs**0.5
     return weight, BIAS_DEVIATION * torch.randn(num_features, generator=source, device="cpu")

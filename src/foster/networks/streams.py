@@ -1,5 +1,5 @@
-"""Independent computations side by side, in a recorded CUDA graph. Elsewhere one follows the other: outside a graph,
-launches take longer than kernels, and there is nothing to overlap."""
+"""Two independent computations on two CUDA streams, while a CUDA graph is recorded. Otherwise they run one after the
+other: outside of a graph, launches take longer than the kernels, and nothing would overlap."""
 
 import functools
 from collections.abc import Callable
@@ -14,21 +14,21 @@ Trained = TypeVar("Trained")
 
 @functools.cache
 def _side_streams(device: int) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
-    """Made once for each device: libraries keep a workspace for every stream."""
+    """Two streams of a device, created once: cuBLAS keeps a workspace for every stream."""
     return torch.cuda.Stream(device), torch.cuda.Stream(device)
 
 
 def _side_stream() -> torch.cuda.Stream:
-    """A stream beside the current one, which may be such a stream itself."""
+    """A side stream other than the current stream."""
     current = torch.cuda.current_stream()
     first, second = _side_streams(current.device_index)
     return second if current == first else first
 
 
 def beside(frozen: Callable[[], Frozen], trained: Callable[[], Trained]) -> tuple[Frozen, Trained]:
-    """The results of both, `frozen` without gradients.
+    """The results of both functions; `frozen` runs without gradients.
 
-    While a CUDA graph is recorded, `frozen` goes to a second stream, so that the replayed graph runs it beside
+    While a CUDA graph is recorded, `frozen` runs in a second stream, so that the replayed graph overlaps it with
     `trained`.
     """
     if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
@@ -48,5 +48,5 @@ def beside(frozen: Callable[[], Frozen], trained: Callable[[], Trained]) -> tupl
 def both(
     frozen: Callable[[Tensor], Frozen], trained: Callable[[Tensor], Trained], images: Tensor
 ) -> tuple[Frozen, Trained]:
-    """The outputs of both for the same images, as `beside`: of a teacher and a student, or an old and a new branch."""
+    """The outputs of two networks for the same images (see `beside`): teacher and student, or old and new branch."""
     return beside(lambda: frozen(images), lambda: trained(images))

@@ -114,7 +114,10 @@ class RunArchive(Archive):
         num_known = min(len(self.class_names), sum(self.task_sizes))
         are_known = bool(((ids >= 0) & (ids < num_known)).all())
         if not are_known or not 0 <= kept.task < len(self.task_sizes):
-            raise DataError(f"the predictions in '{self.folder}' are of other classes or tasks than its results")
+            raise DataError(
+                f"the predictions in '{self.folder}' are of other classes or tasks than its results; if it is running, "
+                "wait for the end of its task"
+            )
         return kept
 
     @cached_property

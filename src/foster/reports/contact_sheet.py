@@ -23,7 +23,6 @@ Colour = tuple[int, int, int]
 MOST_PICTURES = 600
 """Most pictures on a sheet; the table and the JSON have all findings."""
 
-MOST_OF_A_GROUP = NUM_COLUMNS
 CAPTION_LENGTH = 13
 """Letters of a caption."""
 
@@ -46,8 +45,10 @@ class Section(NamedTuple):
     colour: Colour = INK
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a path that cannot be written, before anything is drawn; its folder is created."""
+def check_place(path: Path) -> None:
+    """Refuse a path that has a wrong ending or cannot be written, before anything is computed; its folder is made."""
+    if path.suffix.lower() not in FORMATS:
+        raise FolderError(f"cannot write '{path}': its name must end in {', '.join(sorted(FORMATS))}")
     check_outside(path)
     with written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +57,7 @@ def check_writable(path: Path) -> None:
 
 
 def draw_sheet(bundle: Bundle, path: Path) -> None:
-    """A row or more for each class: its id and name, then every image above its id; held-out images have blue ids."""
+    """A section for each class: its id and name, then every image above its id; held-out images have blue ids."""
     sections = []
     for class_id, name in enumerate(bundle.manifest.classes):
         entries = [entry for entry in bundle.manifest.exemplars if entry.class_id == class_id]
@@ -72,40 +73,30 @@ def draw_sheet(bundle: Bundle, path: Path) -> None:
     draw_sections(sections, legend, path)
 
 
-def check_place(path: Path) -> None:
-    """Refuse a path that has a wrong ending or cannot be written, before anything is computed."""
-    if path.suffix.lower() not in FORMATS:
-        raise FolderError(f"cannot write '{path}': its name must end in {', '.join(sorted(FORMATS))}")
-    check_writable(path)
-
-
 def draw_check(report: CheckReport, path: Path) -> int:
-    """A section for each kind of finding and for each group of photos; returns the number of pictures on the sheet,
-    which is not written if there are none."""
+    """A section for each kind of finding. Photos that belong together, such as duplicates, have a section of their own.
+
+    Returns the number of pictures on the sheet, which is not written if there is no finding with a photo.
+    """
     sections: list[Section] = []
     num_left = MOST_PICTURES
     for kind, (title, is_problem) in KINDS.items():
         findings = [finding for finding in report.of_kind(kind) if finding.photos]
         if not findings:
             continue
-        colour = WRONG if is_problem else INK
-        is_each_alone = all(len(finding.photos) == 1 for finding in findings)
-        alone = findings[:num_left] if is_each_alone else []
-        num_left -= len(alone)
+        alone = [finding for finding in findings if len(finding.photos) == 1][:num_left]
         tiles = [_photo_tile(finding.photos[0], finding.looks_like) for finding in alone]
-        sections.append(Section(f"{title} ({len(findings)})", tiles, colour))
-        if is_each_alone:
-            continue
+        sections.append(Section(f"{title} ({len(findings)})", tiles, WRONG if is_problem else INK))
+        num_left -= len(tiles)
         for finding in findings:
-            photos = finding.photos[: min(MOST_OF_A_GROUP, num_left)]
-            if photos:
+            photos = finding.photos[: min(NUM_COLUMNS, num_left)]
+            if len(finding.photos) > 1 and photos:
                 sections.append(Section(finding.detail, [_photo_tile(photo) for photo in photos]))
                 num_left -= len(photos)
-    if not sections:
-        return 0
-    legend = [("red: a problem", WRONG), ("black: a remark; a > b: in class a, looks like b", INK)]
-    with quiet_pillow():
-        draw_sections(sections, legend, path)
+    if sections:
+        legend = [("red: a problem", WRONG), ("black: a remark; a > b: in class a, looks like b", INK)]
+        with quiet_pillow():
+            draw_sections(sections, legend, path)
     return MOST_PICTURES - num_left
 
 
@@ -147,11 +138,8 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
         top += rows * pitch_y + TEXT_HEIGHT // 2
     for position, (text, colour) in enumerate(legend):
         write((MARGIN + 3 * position * pitch_x, top), text, colour, font=_font(13))
-    try:
-        with written(path):
-            sheet.save(path)
-    except ValueError as error:
-        raise FolderError(f"cannot write '{path}': {error}") from None
+    with written(path):
+        sheet.save(path)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Accuracy after each task: a panel a scenario, a curve a recipe, each named at its end."""
+"""Accuracy after each task: a panel for runs that can be compared, a curve a recipe, each named at its end."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from foster.errors import DataError
-from foster.reports.groups import Group, by_scenario, share_orders
+from foster.reports.groups import Group, comparable_groups, keeps_all_images, share_orders
 from foster.reports.results import RunResult
 from foster.reports.style import (
     COLOURS,
@@ -34,8 +34,7 @@ from foster.reports.style import (
 from foster.settings.methods import METHOD_SETTINGS
 
 LINE_STYLES = ("-", "-.", ":")
-"""Line styles of the augmentations and class orders in a panel; where it has one of each, of the variants of a method.
-"""
+"""Line styles of the recipes of a method."""
 
 MOST_DRAWN = 15
 """With more groups in a panel, only the best are drawn."""
@@ -60,6 +59,8 @@ class Curve:
     is_finished: bool = True
     has_average: bool = True
     """Whether the label has the average, or the last value."""
+    is_bound: bool = False
+    """Whether the method keeps all images: it is no competitor."""
 
     @property
     def average(self) -> float:
@@ -80,18 +81,17 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves of one scenario, the best average first; `note` says what is left out."""
+    """Curves that can be compared, the best average first; `note` says what is left out."""
 
     title: str
-    scenario: str
     curves: list[Curve]
     note: str
     of_what: str = "all classes seen"
 
 
 def accuracy_figure(results: Sequence[RunResult], title: str | None = None, *, across_orders: bool = False) -> Figure:
-    """Accuracy on all classes seen against their number: a panel for each scenario, a curve for each method and class
-    order.
+    """Accuracy on all classes seen against their number: a panel for each scenario, augmentation and class order, a
+    curve for each method and recipe.
 
     Runs that differ in their seed alone become their mean with a band of one sample standard deviation; with
     `across_orders` also those of different class orders. Other variants of a run are thin dashed curves. The gap
@@ -103,13 +103,14 @@ def accuracy_figure(results: Sequence[RunResult], title: str | None = None, *, a
 def new_old_figure(results: Sequence[RunResult]) -> Figure:
     """After each task, the accuracy on the classes of that task (left) and on those of all tasks before (right)."""
     panels = []
-    for scenario, groups in by_scenario(run for run in results if run.new_accuracy).items():
-        drawn = groups[:MOST_DRAWN]
-        labels, looks, note = labels_of(drawn), looks_of(drawn), _note(drawn, groups)
+    parts = list(comparable_groups(run for run in results if run.new_accuracy))
+    looks = looks_of(group for _, groups in parts for group in groups)
+    for title, groups in parts:
+        drawn, note = groups[:MOST_DRAWN], _note(groups)
         for what in ("new", "old"):
             curves = [
-                replace(_curve(label, look, runs, rows, is_result=True), has_average=False)
-                for label, group, look in zip(labels, drawn, looks, strict=True)
+                replace(_curve(group.name, looks[group.name], runs, rows, is_result=True), has_average=False)
+                for group in drawn
                 for runs in _of_same_tasks(group)
                 for rows in [[run.new_accuracy if what == "new" else run.old_accuracy for run in runs]]
                 if any(value is not None for row in rows for value in row)
@@ -118,7 +119,7 @@ def new_old_figure(results: Sequence[RunResult]) -> Figure:
                 is_given = curves[0].counted_by == "tasks learned"
                 part = f"{what} task{'s' if what == 'old' else ''}" if is_given else f"{what} classes"
                 of_what = f"the test images of the {part}" if is_given else f"the {part}"
-                panels.append(Panel(f"{scenario}: {part}", scenario, curves, note, of_what))
+                panels.append(Panel(f"{part}: {title}", curves, note, of_what))
     if not panels:
         raise DataError("none of the runs tells new from old accuracy")
     return _figure(panels, None)
@@ -136,7 +137,8 @@ def variants_figure(named: Mapping[str, Sequence[RunResult]], title: str) -> Fig
         Group(runs[0].method, "", "" if name == runs[0].method else name, tuple(runs)) for name, runs in named.items()
     ]
     is_of_methods = len({group.method for group in groups}) > 1 or [group.detail for group in groups] == [""]
-    looks = dict(zip(named, looks_of(groups) if is_of_methods else colours, strict=False))
+    by_name = looks_of(groups)
+    looks = dict(zip(named, (by_name[group.name] for group in groups) if is_of_methods else colours, strict=False))
     has_variants = len(named) == 1 or set(named) <= METHOD_SETTINGS.keys()
     panels = []
     for scenario in dict.fromkeys(run.scenario for group in named.values() for run in group):
@@ -145,7 +147,7 @@ def variants_figure(named: Mapping[str, Sequence[RunResult]], title: str) -> Fig
             if runs := tuple(run for run in group if run.scenario == scenario):
                 curves += _curves(name, Group(runs[0].method, runs[0].augmentation, "", runs), looks[name])
         curves = [curve for curve in curves if has_variants or curve.is_result]
-        panels.append(Panel(scenario, scenario, curves, ""))
+        panels.append(Panel(scenario, curves, ""))
     return _figure(panels, title)
 
 
@@ -162,8 +164,7 @@ def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
     num_rows = math.ceil(len(shown) / num_columns)
     figure = new_figure(num_columns * width, num_rows * (height + points(0.9)), keeps_shape=False)
     for axes, panel in zip(grid_of_axes(figure, len(shown), num_columns), shown, strict=True):
-        alone = title if title and len(shown) == 1 else None
-        axes.set_title(wrapped(alone + panel.title.removeprefix(panel.scenario) if alone else panel.title, width))
+        axes.set_title(wrapped(title if title and len(shown) == 1 else panel.title, width))
         _draw(axes, panel)
         label_ends(axes, [curve.end for curve in panel.curves], height)
     if title and len(shown) > 1:
@@ -172,8 +173,10 @@ def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
 
 
 def panels(results: Sequence[RunResult], *, across_orders: bool = False) -> list[Panel]:
-    """A panel for each scenario."""
-    return [_panel(*each) for each in by_scenario(results, across_orders=across_orders).items()]
+    """A panel for each scenario, augmentation and class order."""
+    parts = list(comparable_groups(results, across_orders=across_orders))
+    looks = looks_of(group for _, groups in parts for group in groups)
+    return [_panel(title, groups, looks) for title, groups in parts]
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
@@ -210,12 +213,16 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
     """Write how far the best curve ends above the next, where there is room."""
-    ends = [(curve.mean[-1], curve.counts[-1]) for curve in curves if curve.is_result and curve.is_finished]
+    ends = [
+        (curve.mean[-1], curve.counts[-1])
+        for curve in curves
+        if curve.is_result and curve.is_finished and not curve.is_bound
+    ]
     low, high = axes.get_ylim()
     if len(ends) < 2 or len(curves[0].mean) < 2:
         return
     (second, second_last), (first, last) = sorted(ends)[-2:]
-    if second_last == last and first - second > 0.05 * (high - low):
+    if second_last == last and first - second > 0.08 * (high - low):
         arrow = {"arrowstyle": "<->", "color": INK, "linewidth": 0.8, "shrinkA": 3, "shrinkB": 3}
         axes.annotate("", (last, first), (last, second), arrowprops=arrow, zorder=4, annotation_clip=False)
         text = f"+{first - second:.1f}"
@@ -224,18 +231,16 @@ def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
         beside.set(zorder=4, bbox=PAPER, size=points(8))
 
 
-def _panel(scenario: str, groups: Sequence[Group]) -> Panel:
-    drawn = list(groups[:MOST_DRAWN])
-    augmentations = {group.augmentation for group in drawn}
-    title = f"{scenario}, augmentation {drawn[0].augmentation}" if len(augmentations) == 1 else scenario
-    curves = [curve for each in zip(labels_of(drawn), drawn, looks_of(drawn), strict=True) for curve in _curves(*each)]
+def _panel(title: str, groups: Sequence[Group], looks: Mapping[str, Look]) -> Panel:
+    curves = [curve for group in groups[:MOST_DRAWN] for curve in _curves(group.name, group, looks[group.name])]
     is_given = curves[0].counted_by == "tasks learned"
     of_what = "the test images of the tasks learned" if is_given else "all classes seen"
-    return Panel(title, scenario, curves, _note(drawn, groups), of_what)
+    return Panel(title, curves, _note(groups), of_what)
 
 
-def _note(drawn: Sequence[Group], groups: Sequence[Group]) -> str:
+def _note(groups: Sequence[Group]) -> str:
     """What a reader must know to compare the curves."""
+    drawn = groups[:MOST_DRAWN]
     notes = [f"the best {len(drawn)} of {len(groups)} by their averages"] if len(groups) > len(drawn) else []
     notes += [] if share_orders(drawn) else ["curves of different class orders cannot be compared"]
     notes += ["band: one standard deviation"] if any(len(group.runs) > 1 for group in drawn) else []
@@ -249,52 +254,34 @@ def _of_same_tasks(group: Group) -> Iterator[list[RunResult]]:
         yield list(same)
 
 
-def labels_of(groups: Sequence[Group]) -> list[str]:
-    """The names of groups, with the augmentation and the class order where they differ."""
-    augmentations, orders = {group.augmentation for group in groups}, {group.order for group in groups}
-    labels = []
+def looks_of(groups: Iterable[Group]) -> dict[str, Look]:
+    """The look of each group, by its name: the colour stands for the method, marker and line style for its recipe."""
+    names: dict[str, set[str]] = {}
     for group in groups:
-        parts = [group.augmentation] if len(augmentations) > 1 else []
-        parts += [f"order {group.order}"] if len(orders) > 1 and group.order is not None else []
-        labels.append(f"{group.name} ({', '.join(parts)})" if parts else group.name)
-    return labels
+        names.setdefault(group.method, set()).add(group.name)
+    looks: dict[str, Look] = {}
+    for method in sorted(names):
+        looks |= _looks_of_recipes(method, names[method], set(looks.values()))
+    return looks
 
 
-def looks_of(groups: Sequence[Group]) -> list[Look]:
-    """The look of each group: the colour stands for the method, the marker for its recipe. The line style stands for
-    the augmentation and the class order, or where all groups share these, for the recipe, too."""
-    lines = sorted({(group.augmentation, str(group.order)) for group in groups})
-    details: dict[str, set[str]] = {}
-    for group in groups:
-        details.setdefault(group.method, set()).add(group.detail)
-    by_method: dict[str, dict[str, Look]] = {}
-    for method in sorted(details):
-        taken = {look for known in by_method.values() for look in known.values()}
-        by_method[method] = _looks_of_recipes(method, details[method], taken)
-    looks = [by_method[group.method][group.detail] for group in groups]
-    if len(lines) == 1:
-        return looks
-    styles = [LINE_STYLES[lines.index((group.augmentation, str(group.order))) % len(LINE_STYLES)] for group in groups]
-    return [replace(look, line_style=style) for look, style in zip(looks, styles, strict=True)]
-
-
-def _looks_of_recipes(method: str, details: Iterable[str], others_have: Collection[Look]) -> dict[str, Look]:
+def _looks_of_recipes(method: str, names: Iterable[str], others_have: Collection[Look]) -> dict[str, Look]:
     """The recipe with the shortest name has the look of the method; the others get markers and line styles of their own
     from a hash of their names, on a collision the next free ones."""
     own = look_of(method)
-    plainest, *others = sorted(details, key=lambda detail: (len(detail), detail))
+    plainest, *others = sorted(names, key=lambda name: (len(name), name))
     # Two plug-ins may have the same colour by chance.
     unused = [look for look in (own, *(replace(own, marker=marker) for marker in MARKERS)) if look not in others_have]
     looks = {plainest: unused[0] if unused else own}
-    for detail in others:
-        start, size = zlib.crc32(detail.encode()), len(MARKERS)
+    for name in others:
+        start, size = zlib.crc32(name.encode()), len(MARKERS)
         order = [
             Look(own.colour, MARKERS[(start + k) % size], LINE_STYLES[(start + k // size) % len(LINE_STYLES)])
             for k in range(size * len(LINE_STYLES))
         ]
         taken = {look.marker for look in [*looks.values(), *others_have] if look.colour == own.colour}
         unlike = [look for look in order if look.marker not in taken]
-        looks[detail] = (unlike or [look for look in order if look not in looks.values()] or order)[0]
+        looks[name] = (unlike or [look for look in order if look not in looks.values()] or order)[0]
     return looks
 
 
@@ -328,4 +315,5 @@ def _curve(
             for values in by_task
         ),
         is_finished=all(run.finished for run in runs),
+        is_bound=keeps_all_images(runs[0].method),
     )

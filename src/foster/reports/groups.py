@@ -4,7 +4,7 @@ import hashlib
 import json
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,6 +75,11 @@ class Group:
         return [average for average in found if average is not None]
 
 
+def keeps_all_images(method: str) -> bool:
+    """Whether the method is trained on all images so far: a bound for the others, and not one of them."""
+    return bool(getattr(METHOD_SETTINGS.get(method), "keeps_all_images", False))
+
+
 def share_orders(groups: Iterable[Group]) -> bool:
     """Whether all groups have runs of the same class orders, without which their numbers cannot be compared."""
     return len({frozenset(run.order_seed for run in group.runs) for group in groups}) == 1
@@ -96,6 +101,19 @@ def by_scenario(results: Iterable[RunResult], *, across_orders: bool = False) ->
         )
         for scenario, runs in scenarios.items()
     }
+
+
+def comparable_groups(
+    results: Iterable[RunResult], *, across_orders: bool = False
+) -> Iterator[tuple[str, list[Group]]]:
+    """The groups of each scenario, augmentation and class order, under a title that names these three; with
+    `across_orders` the groups of all class orders together."""
+    for scenario, groups in by_scenario(results, across_orders=across_orders).items():
+        parts: dict[tuple[str, int | None], list[Group]] = {}
+        for group in groups:
+            parts.setdefault((group.augmentation, None if across_orders else group.order), []).append(group)
+        for (augmentation, order), part in parts.items():
+            yield f"{scenario}, augmentation {augmentation}" + ("" if order is None else f", class order {order}"), part
 
 
 def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:

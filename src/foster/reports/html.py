@@ -1,32 +1,52 @@
 """A report about runs or bundles as one self-contained HTML file."""
 
+import io
+import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from foster.bundle.files import folder_bytes
 from foster.bundle.history import entry_title
-from foster.errors import FosterError
+from foster.errors import FosterError, SettingsError
 from foster.reports.archive import Archive, BundleArchive, RunArchive, open_archives
 from foster.reports.figures import KINDS
-from foster.reports.markup import svg
 from foster.reports.mistakes import ClassRow, calibration_figure, class_rows, confused_pairs, surest_mistakes
-from foster.reports.reproduce import command
+from foster.reports.style import COLOURS, GRID, GROUND, INK, SOFT_INK, SPARE_COLOURS, look_of, styled
 from foster.reports.tables import Grid, summary_grids
-from foster.settings.base import flat
+from foster.settings.base import FREE_SETTINGS, flat
+from foster.settings.experiment import Settings, load_settings
 from foster.settings.methods import METHOD_SETTINGS
-from foster.settings.toml import value_text
+from foster.settings.toml import packaged_names, value_text
 from foster.system.counts import ABSENT, duration, size_text
 from foster.system.files import write_text
 from foster.version import __version__
 
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
 OF_ALL = ("accuracy", "new-old", "confusion", "matrix", "head-norms", "losses", "tsne")
 """Figures in which runs stand side by side."""
 OF_A_BUNDLE = ("confusion", "head-norms", "exemplars")
+
+PIXELS_A_POINT = 1.55
+"""Most pixels of the page for a point of a figure, and the resolution of pictures inside figures."""
+
+LEAST_PIXELS_A_POINT = 0.9
+"""Fewest pixels for a point, on a phone; larger figures are scrolled."""
+
+THEMED = tuple(
+    dict.fromkeys(
+        (INK, SOFT_INK, GRID, GROUND, *COLOURS, *SPARE_COLOURS, *(look_of(name).colour for name in METHOD_SETTINGS))
+    )
+)
+"""Colours that a style sheet can change, for a dark page: each is a CSS variable, `--c` and its hexadecimal digits."""
+
+MACHINE = {*FREE_SETTINGS} - {"plugins"}
+"""Settings that decide where and how a run computes, not what it learns."""
 
 
 @dataclass
@@ -35,7 +55,7 @@ class Shown:
 
     kind: str
     reading: str
-    markup: "Markup"
+    markup: Markup
 
 
 @dataclass
@@ -73,8 +93,6 @@ def write_report(paths: Iterable[Path], out: Path, data: Path | None = None) -> 
 
 def report(archives: Sequence[Archive]) -> str:
     """The HTML of a report."""
-    from jinja2 import Environment, PackageLoader
-
     environment = Environment(
         loader=PackageLoader("foster.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -233,3 +251,58 @@ def _learns(bundle: BundleArchive) -> list[dict[str, Any]]:
         {**entry, "title": entry_title(entry), "check": check.get("held-out") or check.get("exemplar") or {}}
         for entry, check in zip(learns, checks, strict=True)
     ]
+
+
+def svg(figure: Figure) -> Markup:
+    """A figure as an inline SVG element whose colours follow the page's theme."""
+    file = io.StringIO()
+    with styled():
+        figure.savefig(
+            file,
+            format="svg",
+            dpi=PIXELS_A_POINT * 72,
+            transparent=True,
+            bbox_inches="tight",
+            pad_inches=0.08,
+            metadata={"Date": None},
+        )
+    text = file.getvalue()
+    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|\n\s*", " ", text[text.index("<svg") :], flags=re.DOTALL)
+    for colour in THEMED:
+        name = colour[1:].lower()
+        text = re.sub(rf"(stroke|fill): #{name}\b", rf"\1: var(--c{name})", text)
+    # The page decides how wide it is, up to a size at which its letters are as large as the page's.
+    width = float(re.search(r'width="([\d.]+)pt"', text)[1])  # type: ignore[index]
+    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
+    sizes = f"max-width: {PIXELS_A_POINT * width:.0f}px; --least-width: {LEAST_PIXELS_A_POINT * width:.0f}px"
+    return Markup(text.replace("<svg", f'<svg style="{sizes}"', 1))
+
+
+def command(settings: Settings) -> str:
+    """`foster run PRESET KEY=VALUE...`: from the preset that needs the fewest changes."""
+    candidates = [(name, _changes(settings, name)) for name in packaged_names("presets")]
+    preset, changes = min(candidates, key=lambda pair: len(pair[1]))
+    return shlex.join(["foster", "run", preset, *changes])
+
+
+def _changes(settings: Settings, preset: str) -> list[str]:
+    """The overrides that the preset needs; the method comes first, because defaults depend on it."""
+    wanted = _learned(settings)
+    given = load_settings(preset)
+    method = [f"method={settings.method}"] if given.method != settings.method else []
+    try:
+        before = _learned(load_settings(preset, method))
+    except SettingsError:  # the method alone does not fit this preset
+        before = _learned(given)
+    # What has no effect would be refused; a recipe of one's own is known by what it changed.
+    silent = set() if wanted["recipe"] in packaged_names("recipes") else {"recipe"}
+    silent |= {key for key in wanted if settings.why_unused(key)}
+    keys = [key for key in before | wanted if before.get(key) != wanted.get(key) and key not in silent]
+    taken_away = [f"{key}=none" for key in keys if wanted.get(key) is None and key in before]
+    changed = [f"{key}={value_text(wanted[key])}" for key in keys if wanted.get(key) is not None and key != "method"]
+    # What is taken away comes first: two budgets of the memory exclude each other.
+    return [*method, *taken_away, *changed]
+
+
+def _learned(settings: Settings) -> dict[str, Any]:
+    return {key: value for key, value in flat(settings.nested()).items() if key.split(".")[0] not in MACHINE}

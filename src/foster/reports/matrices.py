@@ -17,8 +17,6 @@ from foster.reports.style import columns, grid_of_axes, new_figure, points, some
 PANELS_IN_A_ROW = 3
 MOST_NAMED = 20
 """Most classes that are named beside a matrix; with more, the borders between tasks are numbered."""
-MOST_CLASSES = 300
-"""With more classes than this, a matrix shows tasks instead."""
 MOST_WRITTEN = 12
 """Most tasks whose accuracies are written into the matrix."""
 ON_BRIGHT = "#222222"
@@ -39,10 +37,12 @@ def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = 
         for row, accuracies in enumerate(result.accuracy_matrix):
             values[row, : len(accuracies)] = accuracies
         picture = axes.imshow(values, vmin=0, vmax=100)
-        _without_frame(axes, f"{name}, {result.scenario}: final {result.final_accuracy:.1f} %")
+        _without_frame(axes, f"{name}, {result.scenario}: final {result.final_accuracy:.1f}\u00a0%")
         tested = "test images" if result.counted_by == "tasks learned" else "classes"
         axes.set(xlabel=f"accuracy on the {tested} of task", ylabel="after task")
-        _number_tasks(axes, size)
+        numbers = range(0, size, max(1, size // 10))
+        axes.set_xticks(numbers, [str(number + 1) for number in numbers])
+        axes.set_yticks(numbers, [str(number + 1) for number in numbers])
         if size <= MOST_WRITTEN:
             _write_values(axes, values)
     _colour_bar(figure, picture, panels, "accuracy (%)")
@@ -54,31 +54,19 @@ def confusion_figure(archives: Sequence[Archive]) -> Figure:
     """A panel for each run or bundle: the share of each true class (rows) that is predicted as each class (columns).
 
     Classes are in order of arrival; lines separate tasks. A bright column on the right means that much is predicted as
-    new classes. With many classes in many tasks, rows and columns are tasks.
+    new classes.
     """
-    are_tasks = [len(archive.class_names) > MOST_CLASSES and len(archive.task_sizes) > 1 for archive in archives]
     figure, panels = _panels(len(archives), 4.2)
-    for axes, archive, is_of_tasks in zip(panels, archives, are_tasks, strict=True):
-        labels, predicted = archive.predictions()
-        sizes = archive.task_sizes
-        if is_of_tasks:
-            task_of = np.repeat(np.arange(len(sizes)), sizes)
-            shares = confusion(task_of[labels], task_of[predicted], len(sizes))
-        else:
-            shares = confusion(labels, predicted, len(archive.class_names))
+    for axes, archive in zip(panels, archives, strict=True):
+        shares = confusion(*archive.predictions(), len(archive.class_names))
         # The square root shows small shares, which are most of what is wrong; a row without images stays blank.
         shown_shares = np.where(shares.any(1, keepdims=True), np.sqrt(shares), np.nan)
         picture = axes.imshow(shown_shares, vmin=0, vmax=1, interpolation="nearest")
         scenario = f", {archive.scenario_name}" if archive.scenario_name else ""
-        _without_frame(axes, f"{archive.name}{scenario}: {archive.accuracy:.1f} %")
-        if is_of_tasks:
-            axes.set(xlabel="predicted: a class of task", ylabel="true: a class of task")
-            _number_tasks(axes, len(sizes))
-        else:
-            axes.set(xlabel="predicted", ylabel="true")
-            _mark_tasks(axes, archive)
-    of_what = "task" if all(are_tasks) else "task or class" if any(are_tasks) else "class"
-    bar = _colour_bar(figure, picture, panels, f"share of the true {of_what}")
+        _without_frame(axes, f"{archive.name}{scenario}: {archive.accuracy:.1f}\u00a0%")
+        axes.set(xlabel="predicted", ylabel="true")
+        _mark_tasks(axes, archive)
+    bar = _colour_bar(figure, picture, panels, "share of the true class")
     shown = (0, 0.05, 0.2, 0.5, 1)
     bar.set_ticks([value**0.5 for value in shown], labels=[f"{value:g}" for value in shown])
     return figure
@@ -105,12 +93,6 @@ def _without_frame(axes: Axes, title: str) -> None:
     axes.set_title(wrapped(title, 3.4))
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-
-
-def _number_tasks(axes: Axes, num_tasks: int) -> None:
-    numbers = range(0, num_tasks, max(1, num_tasks // 10))
-    axes.set_xticks(numbers, [str(number + 1) for number in numbers])
-    axes.set_yticks(numbers, [str(number + 1) for number in numbers])
 
 
 def _mark_tasks(axes: Axes, archive: Archive) -> None:

@@ -1,5 +1,7 @@
 """Accuracy by class, the most confused pairs, the most confident mistakes, with pictures; and a calibration curve."""
 
+import base64
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,10 +9,11 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
 
 from foster.errors import DataError
 from foster.reports.archive import Archive, BundleArchive
-from foster.reports.markup import picture
 from foster.reports.matrices import confusion
 from foster.reports.pictures import shown_pixels
 from foster.reports.style import COLOURS, SOFT_INK, new_figure, styled
@@ -127,6 +130,13 @@ def _pictures(archive: Archive, positions: NDArray[np.int64]) -> tuple[str, ...]
     except DataError:
         return ()
     return tuple(picture(image) for image in shown_pixels(images))
+
+
+def picture(image: Tensor) -> str:
+    """A picture as a data URL: uint8 `[3, H, W]` as PNG."""
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(image.permute(1, 2, 0).numpy())).save(file, format="PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 @styled()

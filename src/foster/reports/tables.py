@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from foster.reports.groups import Group, by_scenario, share_orders, varying_settings
+from foster.reports.groups import Group, by_scenario, keeps_all_images, share_orders, varying_settings
 from foster.reports.results import RunResult, VariantResult
 from foster.system.counts import ABSENT, duration, mean_and_spread
 
@@ -108,11 +107,6 @@ def accuracy_table(results: Sequence[RunResult], *, has_variants: bool = True) -
     return shown(accuracy_grids(results, has_variants=has_variants))
 
 
-def summary_table(results: Sequence[RunResult], *, across_orders: bool = False) -> Rendered:
-    """For a terminal: a row a recipe, means and standard deviations over the seeds."""
-    return shown(summary_grids(results, across_orders=across_orders))
-
-
 def accuracy_grids(results: Sequence[RunResult], *, has_variants: bool = True) -> list[Grid]:
     """A row for each run and for each other variant of its method: accuracy after each task, under the number of
     classes seen or of tasks learned, and the average."""
@@ -169,7 +163,7 @@ def _summary_grid(scenario: str, groups: Sequence[Group], across_orders: bool) -
     title += " of different class orders" if has_mixed_orders else ""
     names = ("method", "by", "augment", "class order")
     header = (*names, "n", "average", "final", "forgetting", *variants, "params", "time")
-    finished = [index for index, group in enumerate(groups) if group.is_finished]
+    finished = [index for index, group in enumerate(groups) if group.is_finished and not keeps_all_images(group.method)]
     is_comparable = across_orders or share_orders(groups)
     best = {(finished[0], header.index("average"))} if is_comparable and len(finished) > 1 else set()
     note = "" if is_comparable else "rows of different class orders cannot be compared"
@@ -264,10 +258,6 @@ def csv_text(records: Sequence[dict[str, Any]]) -> str:
 
 def _cell(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value
-
-
-def json_text(records: Sequence[dict[str, Any]]) -> str:
-    return json.dumps(records, indent=2) + "\n"
 
 
 def _template(name: str) -> Any:

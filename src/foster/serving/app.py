@@ -3,7 +3,6 @@
 import base64
 import hashlib
 from functools import cache
-from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 
@@ -22,16 +21,12 @@ from foster.serving.service import RunningService, Service
 from foster.version import __version__
 
 ABOUT = (
-    "Classifies photos, with calibrated confidence. Every answer that is no success has one line, `error`. "
-    "Where the server was started with a token, send it as `Authorization: Bearer TOKEN`."
+    "Classifies photos, with calibrated confidence. An error is answered with one line, `error`. "
+    "If the server was started with a token, send it as `Authorization: Bearer TOKEN`."
 )
-
-SENDER_LEFT = 499
-"""The status that servers commonly log for a client that disconnects before its body was read."""
 
 PAGES = {
     "index.html": ("foster", ("api.js", "photos.js", "labelling.js")),
-    "docs.html": ("foster: API", ("api.js", "docs.js")),
     "sign_in.html": ("foster: token", ("sign_in.js",)),
 }
 """Each page with its title and its scripts."""
@@ -51,7 +46,7 @@ class Problem(BaseModel):
 
 def make_app(service: Service) -> ASGIApp:
     """The application; its lifespan starts and stops the service."""
-    problems: dict[int | str, dict[str, Any]] = {"default": {"model": Problem, "description": "Why not"}}
+    problems: dict[int | str, dict[str, Any]] = {"default": {"model": Problem, "description": "An error"}}
     app = FastAPI(
         title="foster",
         version=__version__,
@@ -73,9 +68,7 @@ def make_app(service: Service) -> ASGIApp:
 
 async def _not_done(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    is_no_route = error.detail == HTTPStatus(error.status_code).phrase  # the framework's default text
-    why = "nothing is at this address, or not for this method; /docs lists what there is"
-    return refused(error.status_code, why if is_no_route else error.detail, error.headers)
+    return refused(error.status_code, error.detail, error.headers)
 
 
 async def _not_valid(request: Request, error: Exception) -> JSONResponse:
@@ -87,22 +80,17 @@ async def _not_valid(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _left(request: Request, error: Exception) -> JSONResponse:
-    """The client has disconnected; the status is only counted in the metrics."""
-    return refused(SENDER_LEFT, "the sender left")
+    """The client disconnected before its body was read. Only the metrics show this status."""
+    return refused(499, "the client has disconnected")
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
-    return refused(500, "the server made a mistake; its log says which")
+    return refused(500, "internal error; see the log of the server")
 
 
 @pages.api_route("/", methods=["GET", "HEAD"])
 async def index() -> Response:
     return page("index.html")
-
-
-@pages.get("/docs")
-async def docs() -> Response:
-    return page("docs.html")
 
 
 @pages.post("/session")

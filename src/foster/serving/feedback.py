@@ -1,4 +1,4 @@
-"""Photos with the labels that people gave them, in the folders that `foster learn` takes, and photos that wait for one.
+"""Photos that people labelled, in the folders that `foster learn` reads, and photos that wait for a label.
 
 ```
 FEEDBACK/cat/3f0c9d1e52ab7f64.jpg    class name / start of the hash of the file, with the ending of its format
@@ -7,7 +7,6 @@ FEEDBACK/cat/3f0c9d1e52ab7f64.jpg    class name / start of the hash of the file,
 
 import hashlib
 import io
-import os
 import re
 import threading
 from collections.abc import Iterator
@@ -39,10 +38,6 @@ class StoredPhoto(BaseModel):
     before: str | None = Field(description="The class that it had before, where it was stored already.")
 
 
-class FullError(FolderError):
-    """The feedback folder has reached its limit."""
-
-
 def photo_name(content: bytes) -> str:
     """The name of an image file in the folder: the start of its hash, so the same file has the same name."""
     return _photo_name(io.BytesIO(content), sha256(content))
@@ -55,11 +50,10 @@ def _photo_name(file: BinaryIO, digest: str) -> str:
 
 
 class FeedbackFolder:
-    """Each photo is in one class: another label moves it. The folder's owner may move photos away at any time."""
+    """A folder with a subfolder for each class. A photo is in one class; its owner may move photos away at any time."""
 
-    def __init__(self, folder: Path, max_bytes: int | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._max_bytes = max_bytes
         self._lock = threading.Lock()
         with explained(FolderError, f"cannot use '{folder}' for feedback"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +67,6 @@ class FeedbackFolder:
             if before is not None and before.parent.name == label:
                 return StoredPhoto(photo=photo, label=label, before=label)
             if before is None:
-                self._check_room(len(content))
                 write_bytes(target, content)
                 return StoredPhoto(photo=photo, label=label, before=None)
             with explained(FolderError, f"cannot move '{before}'"):
@@ -115,17 +108,6 @@ class FeedbackFolder:
     def _find(self, photo: str) -> Path | None:
         return next((path for folder in self._classes() if (path := folder / photo).is_file()), None)
 
-    def _check_room(self, num_bytes: int) -> None:
-        if self._max_bytes is None:
-            return
-        held = 0
-        for folder, _, names in os.walk(self._folder):
-            for name in names:
-                with suppress(FileNotFoundError):
-                    held += Path(folder, name).stat().st_size
-        if held + num_bytes > self._max_bytes:
-            raise FullError(f"the feedback folder has reached its limit of {self._max_bytes:,} bytes")
-
     @staticmethod
     def _drop_empty(folder: Path) -> None:
         with suppress(OSError):
@@ -148,7 +130,7 @@ class PhotosToLabel:
         self._feedback = feedback
 
     def all(self) -> list[PhotoToLabel]:
-        """Every photo once, also those that have a label by now."""
+        """Every photo once, including those that have a label."""
         by_hash: dict[str, PhotoToLabel] = {}
         for path in find_files(self._folder).images[:MOST_SHOWN]:
             with suppress(OSError):
@@ -173,10 +155,7 @@ class PhotosToLabel:
 
 @lru_cache(MOST_SHOWN)
 def _photo(path: Path, modified: int, num_bytes: int) -> str | None:
-    """The photo's name in the feedback folder, None where it cannot be read; a file is read again where it has changed.
-
-    At most `MAX_FILE_BYTES` are read.
-    """
+    """The photo's name in the feedback folder; None if it cannot be read. A file is read once for each change."""
     try:
         upright_size(path)
         with open_limited(path, MAX_FILE_BYTES) as file:

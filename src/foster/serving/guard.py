@@ -1,6 +1,5 @@
 """Checks before any route (token, host name, origin, size) and security headers on every answer."""
 
-import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -54,13 +53,12 @@ class Guard:
         self._options = options
         self._sign_in_page = sign_in_page
         self._on_answer = on_answer
-        self._num_held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status = 500
+        status, num_received = 500, 0
 
         async def guarded_send(message: Message) -> None:
             nonlocal status
@@ -73,54 +71,39 @@ class Guard:
                     headers["connection"] = "close"
             await send(message)
 
-        try:
-            await self._answer(scope, receive, guarded_send)
-        finally:
-            self._on_answer(getattr(scope.get("route"), "path", "other"), status)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        refusal: ASGIApp | None = self._wrong_site(scope, headers) or self._wrong_size(headers)
-        if refusal is None and not self._may_enter(scope, headers):
-            is_page = scope["path"] == "/" and scope["method"] in ("GET", "HEAD")
-            reason = "the token is missing or wrong: send the header 'Authorization: Bearer TOKEN'"
-            refusal = self._sign_in_page if is_page else refused(401, reason, {"www-authenticate": "Bearer"})
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
-        held = 0
-        end = asyncio.get_running_loop().time() + self._options.timeout
-        is_read = False
-
         async def limited_receive() -> Message:
-            nonlocal held, is_read
-            if is_read:  # only the message that the client has disconnected can follow
-                return await receive()
-            try:
-                async with asyncio.timeout_at(end):
-                    message = await receive()
-            except TimeoutError:
-                raise HTTPException(408, "the body did not arrive in time") from None
-            size = len(message.get("body", b""))
-            held += size
-            self._num_held_bytes += size
-            is_read = not message.get("more_body", False)
-            if held > self._options.max_bytes:
+            nonlocal num_received
+            message = await receive()
+            num_received += len(message.get("body", b""))
+            if num_received > self._options.max_bytes:
                 raise HTTPException(413, self._too_large())
-            if self._num_held_bytes > self._options.max_held_bytes:
-                raise HTTPException(429, "too much is being sent at once; try again", {"retry-after": "1"})
             return message
 
         try:
-            await self._app(scope, limited_receive, send)
+            await (self._refusal(scope) or self._app)(scope, limited_receive, guarded_send)
         finally:
-            self._num_held_bytes -= held
+            self._on_answer(getattr(scope.get("route"), "path", "other"), status)
+
+    def _refusal(self, scope: Scope) -> ASGIApp | None:
+        """The answer to a request that may not reach the routes."""
+        headers = Headers(scope=scope)
+        if refusal := self._wrong_site(scope, headers):
+            return refusal
+        length = headers.get("content-length", "0")
+        if length.isascii() and length.isdigit() and int(length[:19]) > self._options.max_bytes:
+            return refused(413, self._too_large())
+        if self._may_enter(scope, headers):
+            return None
+        if scope["path"] == "/" and scope["method"] in ("GET", "HEAD"):
+            return self._sign_in_page
+        reason = "the token is missing or wrong: send the header 'Authorization: Bearer TOKEN'"
+        return refused(401, reason, {"www-authenticate": "Bearer"})
 
     def _wrong_site(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         """Another web site must not use a visitor's browser to reach this server."""
         host = headers.get("host", "")
         if not self._options.token and not self._is_own_name(host):
-            return refused(421, "this server does not go by that name; see --allow-host and --token")
+            return refused(421, "without a token, this server answers to its address and to localhost alone")
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return None
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
@@ -129,11 +112,10 @@ class Guard:
         return None if is_own else refused(403, "a page of another site may not send anything here")
 
     def _is_own_name(self, host: str) -> bool:
-        """Against DNS rebinding: only an address, localhost and names that were allowed are accepted as the host."""
-        own_names = ("localhost", self._options.host.lower(), *map(str.lower, self._options.allowed_hosts))
+        """Against DNS rebinding: a page of another site can point its own name here, but not an address."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
-            return name in own_names or bool(ipaddress.ip_address(name.partition("%")[0]))
+            return name in ("localhost", self._options.host.lower()) or bool(ipaddress.ip_address(name))
         except ValueError:
             return not host  # HTTP/1.0 has no such header, and no browser sends it
 
@@ -146,12 +128,6 @@ class Guard:
             return True
         cookie = HTTPConnection(scope).cookies.get(COOKIE, "")
         return is_same(cookie.encode("latin-1"), session_of(token))
-
-    def _wrong_size(self, headers: Headers) -> JSONResponse | None:
-        length = headers.get("content-length", "0")
-        if length.isascii() and length.isdigit() and int(length[:19]) > self._options.max_bytes:
-            return refused(413, self._too_large())
-        return None
 
     def _too_large(self) -> str:
         return f"a request may have at most {self._options.max_bytes:,} bytes"

@@ -1,4 +1,4 @@
-"""All routes with the shapes of their answers, which `/openapi.json` describes."""
+"""All routes and the schemas of their answers, which `/openapi.json` describes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,37 +6,25 @@ from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Form, Query, Request, Response, UploadFile
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field
-from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException, MultiPartParser
 
 from foster.data.photos.decode import ImageError, decode_photo
 from foster.errors import DataError, FolderError
 from foster.learner.familiarity import Unknown
 from foster.learner.reports import Prediction
-from foster.serving.feedback import FeedbackFolder, FullError, PhotosToLabel, StoredPhoto, preview
+from foster.serving.feedback import FeedbackFolder, PhotosToLabel, StoredPhoto, preview
 from foster.serving.served import MOST_CLASSES, Served
 from foster.serving.service import RunningService, Service, logger
 from foster.version import __version__
 
 MOST_FILES = 64
 MOST_FIELDS = 8
-MOST_FIELD_BYTES = 4096
 NAME_LENGTH = 120
 NUM_CHOICES = 9
 """Classes that are offered: one for each of the keys 1 to 9."""
-
-_LABELLED = {
-    "type": "object",
-    "required": ["file", "label"],
-    "properties": {"file": {"type": "string", "format": "binary"}, "label": {"type": "string"}},
-}
-LABELLED_BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _LABELLED}}}
-}
 
 Top = Annotated[int, Query(ge=1, le=MOST_CLASSES, description="How many classes to list for each image.")]
 Label = Annotated[str | None, Query(max_length=1000, description="The class to explain; by default the best one.")]
@@ -83,14 +71,14 @@ class Info(BaseModel):
     backbone: str
     image_size: tuple[int, int] = Field(description="Height and width that the network sees.")
     device: str
-    is_calibrated: bool = Field(description="Whether confidence was compared with how often it is right.")
+    is_calibrated: bool = Field(description="Whether the confidence was calibrated on held-out photos.")
     unknown_below: Unknown = Field(
-        description="Below which confidence a photo is unknown; auto: where it is stranger than what was learned."
+        description="A photo is unknown below this confidence; auto: if it differs too much from the known classes."
     )
     takes_feedback: bool
     num_to_label: int = Field(description="How many photos wait for a label.")
-    num_swaps: int = Field(description="How often another bundle took over since the start.")
-    problem: str | None = Field(description="Why another bundle than the promoted one answers.")
+    num_swaps: int = Field(description="How often the bundle was exchanged since the start.")
+    problem: str | None = Field(description="Why the promoted bundle is not in use.")
     limits: Limits
 
 
@@ -123,55 +111,21 @@ class NewLabel(BaseModel):
 
 
 class Upload(NamedTuple):
-    """A file's bytes, and the last part of the name that its sender gave it."""
+    """The content of a file, and the last part of its name."""
 
     name: str
     content: bytes
 
 
-class Form(NamedTuple):
-    uploads: list[Upload]
-    fields: dict[str, str]
-
-
-class _InMemory(MultiPartParser):
-    """Keeps uploads in memory; the guard has limited their size."""
-
-    spool_max_size = 2**40
-
-
-async def read_form(request: Request) -> Form:
-    """All files and fields of a request's body. Raises HTTPException."""
-    if not request.headers.get("content-type", "").lower().startswith("multipart/"):
+async def read_images(request: Request) -> list[Upload]:
+    """The images of a request, at least one: its body, or all files of a form. Raises HTTPException."""
+    if request.headers.get("content-type", "").lower().startswith("multipart/"):
+        async with request.form(max_files=MOST_FILES, max_fields=MOST_FIELDS) as form:
+            files = [value for _, value in form.multi_items() if not isinstance(value, str)]
+            uploads = [Upload(_last_part(file.filename), await file.read()) for file in files]
+    else:
         content = await request.body()
         uploads = [Upload("image", content)] if content else []
-        return Form(uploads, {})
-    parser = _InMemory(
-        request.headers,
-        request.stream(),
-        max_files=MOST_FILES,
-        max_fields=MOST_FIELDS,
-        max_part_size=MOST_FIELD_BYTES,
-    )
-    try:
-        parsed = await parser.parse()
-    except MultiPartException as error:
-        raise HTTPException(400, f"the form cannot be read: {error.message}") from None
-    except (KeyError, ValueError, LookupError):  # a boundary or a character set that is none
-        raise HTTPException(400, "the form cannot be read") from None
-    form = Form([], {})
-    for key, value in parsed.multi_items():
-        if isinstance(value, UploadFile):
-            form.uploads.append(Upload(_last_part(value.filename), value.file.read()))
-        else:
-            form.fields[key] = value
-    await parsed.close()
-    return form
-
-
-async def read_images(request: Request) -> list[Upload]:
-    """The images of a request, at least one. Raises HTTPException."""
-    uploads = (await read_form(request)).uploads
     if not uploads:
         raise HTTPException(400, "no image was sent: send its bytes as the body, or a form with files")
     return uploads
@@ -186,7 +140,7 @@ def _last_part(name: str | None) -> str:
 
 @router.post("/predict", openapi_extra=IMAGE_BODY)
 async def predict(request: Request, service: RunningService, top: Top = 5) -> Predicted:
-    """What images show. One that cannot be read has an `error`; where none can, the status is 422."""
+    """Classify images. An image that cannot be read has an `error`; if none can be read, the status is 422."""
     service.refuse_if_full()
     uploads = await read_images(request)
     answered = await service.predict([upload.content for upload in uploads])
@@ -254,9 +208,9 @@ async def info(service: RunningService) -> Info:
 
 @router.get("/health")
 async def health(service: RunningService) -> Health:
-    """Whether the server can answer; needs no token."""
+    """Whether answers can be computed; needs no token."""
     if not service.is_alive:
-        raise HTTPException(503, "no answers can be computed")
+        raise HTTPException(503, "answers cannot be computed")
     return Health(status="ok")
 
 
@@ -304,14 +258,12 @@ async def _stored(content: bytes, label: str, service: Service, feedback: Feedba
     return answer
 
 
-@router.post("/feedback", openapi_extra=LABELLED_BODY)
-async def give_feedback(request: Request, service: RunningService, feedback: Feedback) -> StoredPhoto:
-    """Keep a photo with its right class, known or new. The same photo again moves to its new class."""
-    service.refuse_if_full()
-    form = await read_form(request)
-    if len(form.uploads) != 1 or "label" not in form.fields:
-        raise HTTPException(400, "send a form with one 'file' and its 'label'")
-    return await _stored(form.uploads[0].content, form.fields["label"], service, feedback)
+@router.post("/feedback")
+async def give_feedback(
+    file: UploadFile, label: Annotated[str, Form()], service: RunningService, feedback: Feedback
+) -> StoredPhoto:
+    """Store a photo with its right class, known or new. If it is stored already, it moves to this class."""
+    return await _stored(await file.read(), label, service, feedback)
 
 
 @router.get("/feedback")
@@ -331,7 +283,7 @@ async def take_back(photo: str, service: RunningService, feedback: Feedback) -> 
 
 @router.get("/to-label")
 async def list_to_label(service: RunningService, queue: Queue) -> WaitingPhotos:
-    """The photos that wait for a label, those most worth it first where `foster label-next` chose them."""
+    """The photos that wait for a label, in the order of their names, which is that of `foster label-next --copy`."""
     everything, left = await service.in_thread(lambda: (queue.all(), queue.left()))
     waiting = [WaitingPhoto(photo=entry.photo, name=entry.name) for entry in left]
     return WaitingPhotos(photos=waiting, num_labelled=len(everything) - len(left))
@@ -367,11 +319,9 @@ def _without_paths() -> Iterator[None]:
         yield
     except ImageError as error:
         raise HTTPException(422, f"the image cannot be read: {error}") from None
-    except FullError as error:
-        raise HTTPException(507, str(error)) from None
     except FolderError as error:
         logger.error("%s", error)
-        raise HTTPException(507, "the feedback folder cannot be written; the server's log says why") from None
+        raise HTTPException(507, "the feedback folder cannot be written; see the log of the server") from None
     except DataError as error:
         raise HTTPException(422, str(error)) from None
 

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import resource
 import socket
 import sys
 from typing import Any
@@ -13,10 +12,6 @@ from foster.system.output import complain
 
 logger = logging.getLogger(__name__)
 
-NEEDED = ("fastapi", "prometheus_client", "python_multipart", "starlette", "uvicorn")
-MOST_CONNECTIONS = 4096
-HEADER_SECONDS = 10.0
-"""How long a new or idle connection may take to send the whole header of its next request; `timeout` where less."""
 UVICORN: dict[str, Any] = {
     "log_config": None,
     "access_log": False,
@@ -24,12 +19,7 @@ UVICORN: dict[str, Any] = {
     "lifespan": "on",
     "ws": "none",
     "timeout_graceful_shutdown": 10,
-    "backlog": MOST_CONNECTIONS,
 }
-
-
-class ServeError(FosterError):
-    """The server cannot start."""
 
 
 def serve(options: Options) -> None:
@@ -39,22 +29,16 @@ def serve(options: Options) -> None:
         import uvicorn
 
         from foster.serving.app import make_app
-        from foster.serving.connection import Connection
         from foster.serving.served import Current, Served
         from foster.serving.service import Service
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in NEEDED:
-            raise
-        raise SettingsError(f"serving needs {missing}: pip install 'foster-cil[serve]'") from None
+        raise SettingsError(f"serving needs {error.name}: pip install 'foster-cil[serve]'") from None
     _check(options)
-    with _bound(options) as listening:
+    with _listening(options) as listening:
         _leave_a_core()
         current = Current(options.path, lambda folder: Served.load(folder, options.device, options.unknown_below))
         app = make_app(Service(options, current))
         _write_log()
-        _allow_connections()
-        listening.listen(MOST_CONNECTIONS)  # whoever reads the next line may connect
         served, host = current.now, f"[{options.host}]" if ":" in options.host else options.host
         logger.info(
             "serving '%s' (version %s, %d classes) at http://%s:%d",
@@ -64,34 +48,28 @@ def serve(options: Options) -> None:
             host,
             listening.getsockname()[1],
         )
-        Connection.seconds = min(HEADER_SECONDS, options.timeout)
-        uvicorn.Server(uvicorn.Config(app, http=Connection, **UVICORN)).run(sockets=[listening])
+        uvicorn.Server(uvicorn.Config(app, **UVICORN)).run(sockets=[listening])
 
 
 def _check(options: Options) -> None:
     if options.to_label and not options.feedback:
-        raise SettingsError("--to-label needs --feedback FOLDER: there the labelled photos go")
+        raise SettingsError("--to-label needs --feedback FOLDER, where labelled photos are stored")
     if options.to_label and not options.to_label.is_dir():
         raise FolderError(f"there is no folder '{options.to_label}' of photos to label")
     if options.feedback and options.feedback.resolve().is_relative_to(options.path.resolve()):
         raise FolderError(f"'{options.feedback}' lies inside '{options.path}'; keep feedback and bundles apart")
     if not options.token and options.host not in ("127.0.0.1", "::1", "localhost"):
-        complain(f"warning: anybody who reaches {options.host}:{options.port} may use it; --token asks for a secret")
+        complain(f"warning: anybody who reaches {options.host}:{options.port} may use it; --token SECRET prevents that")
 
 
-def _bound(options: Options) -> socket.socket:
+def _listening(options: Options) -> socket.socket:
     """Bind the address. This comes before the bundle is loaded, so that an address in use is reported at once."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
+        return socket.create_server((options.host, options.port), family=family)
     except OSError as error:
         asked = f"{options.host}:{options.port}"
-        raise ServeError(f"cannot listen on {asked}: {words_of(error)}; choose another --port or --host") from None
-    return listening
+        raise FosterError(f"cannot listen on {asked}: {words_of(error)}; choose another --port or --host") from None
 
 
 def _leave_a_core() -> None:
@@ -100,15 +78,6 @@ def _leave_a_core() -> None:
 
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, torch.get_num_threads() - 1))
-
-
-def _allow_connections() -> None:
-    """Raise the limit of open files to what MOST_CONNECTIONS need: on many systems it starts at 1,024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_CONNECTIONS + 256
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _write_log() -> None:

@@ -1,4 +1,4 @@
-"""The bundle that answers: loaded, tried out, and exchanged without a pause when the link `current` moves."""
+"""The bundle that answers. It is loaded, tried out, and exchanged without a pause when the link `current` moves."""
 
 import asyncio
 import io
@@ -57,9 +57,9 @@ class Served:
 
     @classmethod
     def load(cls, folder: Path, device: str, unknown_below: Unknown) -> "Served":
-        """Load the bundle in `folder`, which is no link, and try it out: BundleError where its answers are not numbers.
+        """Load the bundle in `folder`, which is no link, and try it out: BundleError if its answers are not numbers.
 
-        "auto" of a bundle that cannot tell what is unknown is `UNSURE_BELOW`.
+        If the bundle has no test for unknown photos, "auto" means a confidence below `UNSURE_BELOW`.
         """
         version = read_manifest(folder).files[WEIGHTS].sha256[:VERSION_LENGTH]
         learner = Learner.load(folder, device=device)
@@ -133,9 +133,9 @@ def find_link(path: Path) -> Path | None:
 
 
 class Current:
-    """The bundle in use. `now` changes between two requests; a request goes on with the bundle it began with.
+    """The bundle in use. `now` changes between two requests; a request uses one bundle from beginning to end.
 
-    `load` makes what is served of a real folder; a bundle that cannot be loaded leaves the one in use.
+    `load` loads a bundle from its real folder. If that fails, the bundle in use stays.
     """
 
     def __init__(self, path: Path, load: Callable[[Path], Served]) -> None:
@@ -167,8 +167,7 @@ class Current:
                 await loop.run_in_executor(beside, self.look)
 
     def look(self) -> None:
-        """Where the link has moved, load the bundle behind it and use it; one that cannot be loaded is tried again
-        after `RETRY_SECONDS`."""
+        """If the link has moved, load its bundle and use it. After a failure, try again in `RETRY_SECONDS`."""
         target: Path | None = None
         try:
             target = self._target()

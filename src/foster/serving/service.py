@@ -31,6 +31,9 @@ from foster.serving.served import Current, Served
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
+BATCH_WINDOW = 0.003
+"""How many seconds the first image of a batch waits for images that are being decoded."""
+
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 IMAGES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
@@ -63,7 +66,7 @@ class Metrics:
 
 
 class Answered(NamedTuple):
-    """The bundle that answered, and for each image its prediction, or why it cannot be read."""
+    """The bundle that answered, and for each image its prediction or the reason why it cannot be read."""
 
     served: Served
     answers: list[Prediction | ImageError]
@@ -76,10 +79,10 @@ class Service:
         self.options = options
         self.current = current
         self.metrics = Metrics()
-        self.feedback = FeedbackFolder(options.feedback, options.max_feedback_bytes) if options.feedback else None
+        self.feedback = FeedbackFolder(options.feedback) if options.feedback else None
         self.to_label = PhotosToLabel(options.to_label, self.feedback) if options.to_label and self.feedback else None
         self.num_in_work = 0
-        self._batcher = Batcher(options.batch_size, options.batch_window, self._saw_batch)
+        self._batcher = Batcher(options.batch_size, BATCH_WINDOW, self._saw_batch)
         self._workers = ThreadPoolExecutor(min(16, os.cpu_count() or 1), "decoding")
         self._batching: asyncio.Task[None] | None = None
 
@@ -108,7 +111,7 @@ class Service:
             raise HTTPException(429, "too many images are waiting; try again", {"retry-after": "1"})
 
     async def predict(self, contents: Sequence[bytes]) -> Answered:
-        """Decode all images in worker threads and answer them on the device, beside those of other requests."""
+        """Decode all images in worker threads and classify them on the device, batched with other requests."""
         started = time.perf_counter()
         served = self.current.now  # one bundle for the whole request, also if the link moves
 
@@ -162,7 +165,7 @@ class Service:
             raise
         except Exception:
             logger.exception("an answer could not be computed")
-            raise HTTPException(503, "the answer could not be computed; the server's log says why") from None
+            raise HTTPException(503, "the answer could not be computed; see the log of the server") from None
         finally:
             self.num_in_work -= num_images
 

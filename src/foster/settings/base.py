@@ -7,7 +7,6 @@ dotted: `foster.boost.epochs` is the key `epochs` in the table `boost` of the ta
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
@@ -21,8 +20,7 @@ from foster.settings.fit import FitSettings, Frozen
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import load_plugins
-from foster.settings.toml import laid_over, packaged_names, read_named, toml_value
-from foster.system.files import user_path
+from foster.settings.toml import laid_over, packaged_names, read_named, seen_from, toml_value
 
 Model = TypeVar("Model", bound=Frozen)
 Common = TypeVar("Common", bound="CommonSettings")
@@ -202,35 +200,6 @@ def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = DEF
     return hint if "did you mean" in hint or not listing else f"; '{listing}' prints all keys"
 
 
-def apply_override(data: dict[str, Any], override: str, keys: Sequence[str], listing: str, asked: str) -> None:
-    """Set one `key=value` in `data`. The value is TOML, else plain text; `none` unsets an optional key.
-
-    `keys` are the dotted keys that may be set, `listing` is the command that prints them, and `asked` names the place
-    of the override in messages.
-    """
-    key, separator, text = override.partition("=")
-    key = key.strip()
-    if not separator or not key:
-        raise SettingsError(f"'{override}' is not of the form key=value")
-    if key not in keys and not any(known.startswith(f"{key}.") for known in keys):
-        method = str(data.get("method", DEFAULT_METHOD))
-        raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, listing, method)} ({asked})")
-    target = data
-    *parents, last = key.split(".")
-    for parent in parents:
-        if not isinstance(target.get(parent), dict):
-            target[parent] = {}
-        target = target[parent]
-    # None, not the key's absence: `data` may be changes to settings that have it.
-    is_none = text.strip() == "none" and key in UNSETTABLE
-    target[last] = None if is_none else toml_value(text.strip())
-
-
-def is_part(override: str, table: str) -> bool:
-    """Whether a `key=value` sets a part of `table`, as `augmentation.flip=false` does of augmentation."""
-    return override.partition("=")[0].strip().startswith(f"{table}.")
-
-
 def validated(model: type[Model], data: Any, origin: str, prefix: str = "") -> Model:
     """`model` from `data`, or one line that names the key, the value and what it should be."""
     try:
@@ -276,8 +245,10 @@ def with_recipes(
 
     Without recipes, the one that the data name is laid under them: a key in the settings file overrides its recipe.
     """
-    own = _recipe_from(folder, _recipe_name(data.get("recipe", "")))
-    if not recipes and not (own in packaged_names("recipes") or own.endswith(".toml")):
+    own = _recipe_name(data.get("recipe", ""))
+    if own.endswith(".toml"):
+        own = str(seen_from(folder, own))
+    elif not recipes and own not in packaged_names("recipes"):
         return dict(data)  # the settings of a run whose recipe was a file: only its name is left
     merged = dict(data)
     for name in recipes or [own]:
@@ -285,15 +256,6 @@ def with_recipes(
         check_keys(changes, keys, f"recipe {name}", listing)
         merged = laid_over(merged, changes) if recipes else laid_over(changes, merged)
     return {**merged, "recipe": "+".join(Path(name).stem for name in recipes or [own])}
-
-
-def _recipe_from(folder: Path | None, recipe: str) -> str:
-    """The path of a recipe that a settings file in `folder` names: beside that file, or else as it is."""
-    if folder is not None and recipe.endswith(".toml"):
-        with suppress(OSError, ValueError):  # reported when it is read
-            if (file := folder / user_path(recipe)).is_file():
-                return str(file)
-    return recipe
 
 
 def _recipe_name(asked: Any) -> str:
@@ -315,13 +277,28 @@ def apply_overrides(
 ) -> None:
     """Set every `key=value` in plain data; `asked` names their place in messages.
 
-    Parts of an augmentation are set last: they change the augmentation that the others have chosen.
+    A value is TOML, else plain text; `none` unsets an optional key. Parts of an augmentation, such as
+    `augmentation.flip=false`, are set last: they change the augmentation that the others have chosen.
     """
     keys = keys_for(model)
-    for override in sorted(overrides, key=lambda override: is_part(override, "augmentation")):
-        if is_part(override, "augmentation"):
+    parts = [override for override in overrides if override.lstrip().startswith("augmentation.")]
+    for override in [*(each for each in overrides if each not in parts), *parts]:
+        key, separator, text = (part.strip() for part in override.partition("="))
+        if not separator or not key:
+            raise SettingsError(f"'{override}' is not of the form key=value")
+        if key not in keys and not any(known.startswith(f"{key}.") for known in keys):
+            method = str(data.get("method", DEFAULT_METHOD))
+            raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, model.listing, method)} ({asked})")
+        if override in parts:
             data["augmentation"] = augmentation_table(model.augmentation_asked(data), origin)
-        apply_override(data, override, keys, model.listing, asked)
+        table = data
+        *parents, last = key.split(".")
+        for parent in parents:
+            if not isinstance(table.get(parent), dict):
+                table[parent] = {}
+            table = table[parent]
+        # None, not the key's absence: `data` may be changes to settings that have it.
+        table[last] = None if text == "none" and key in UNSETTABLE else toml_value(text)
 
 
 def check_used(overrides: Sequence[str], settings: CommonSettings, asked: str = COMMAND_LINE) -> None:

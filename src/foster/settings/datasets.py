@@ -18,8 +18,8 @@ ChannelValues = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Published:
-    """An archive on the web and the files in it that are read, each with its published MD5 sum; where these are too
-    many to name, some by which a complete folder is known."""
+    """An archive on the web and the files in it that are read, each with its published MD5 sum. If there are too many
+    files, some that show whether the folder is complete."""
 
     address: str
     archive_md5: str
@@ -73,7 +73,7 @@ class PhotoSettings(Frozen):
 class DatasetFacts:
     """One dataset: images are `image_size` x `image_size`, `mean` and `std` belong to pixel values from 0 to 1.
 
-    A number is 0 where the settings do not tell it, only the files of the dataset.
+    A number is 0 if only the files of the dataset tell it.
     """
 
     name: str
@@ -89,12 +89,12 @@ class DatasetFacts:
     tasks: tuple[tuple[int, ...], ...] = ()
     """For a dataset with its own tasks: the training images of each task, counted for each class seen so far."""
     class_names: tuple[str, ...] = ()
-    """The names of the classes; empty where they are not known before images are read."""
+    """The names of the classes; empty if they are not known before images are read."""
     published: Published | None = None
     photo_augmentations: tuple[tuple[str, str], ...] = ()
     """For photos of many sizes: pairs of an augmentation for small images and the one that replaces it."""
     adapted: Callable[["DatasetFacts", "Asked"], "DatasetFacts"] | None = None
-    """The facts as the settings change them; it reads no file."""
+    """A function that adapts the facts to the settings; it reads no file."""
     survey: str | Callable[["DatasetFacts", "Asked"], "DatasetFacts"] | None = None
     """The function that completes the facts from the files, or where to import it from: `module:function`. Only
     `foster.experiment` calls it, for a plan."""
@@ -278,7 +278,7 @@ CATALOGUE: dict[str, DatasetFacts] = {
 
 
 def dataset_facts(name: str, asked: Asked) -> DatasetFacts:
-    """The facts of the dataset `name` that the catalogue and the settings tell; no file is read."""
+    """The facts of a dataset from the catalogue and the settings; no file is read."""
     facts = CATALOGUE[name]
     return facts.adapted(facts, asked) if facts.adapted else facts
 

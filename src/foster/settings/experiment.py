@@ -4,7 +4,6 @@ import os
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -44,9 +43,9 @@ from foster.settings.datasets import (
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import check_imported
-from foster.settings.toml import packaged_names, packaged_text, read_toml
+from foster.settings.toml import packaged_names, packaged_text, read_toml, seen_from
 from foster.system.counts import counted
-from foster.system.files import read_limited, user_path
+from foster.system.files import read_limited
 
 MAX_NAMES_BYTES = 2**24
 """The largest file with a class order."""
@@ -275,20 +274,15 @@ def load_settings(
 
 
 def _names_in(file: str, folder: Path | None, origin: str) -> list[str]:
-    """The names in a text file, one a line, as seen from the folder of the settings or from the current one."""
+    """The names in a text file, one a line."""
     try:
-        paths = [(folder or Path()) / user_path(file), user_path(file)]
-        text = read_limited(next(filter(Path.is_file, paths), paths[-1]), MAX_NAMES_BYTES).decode()
-    except (OSError, ValueError) as error:  # ValueError: NUL in a path, or a file that is not UTF-8
-        reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else words_of(error)
-        raise SettingsError(f"class_order: cannot read {short(file)}: {reason} (in {origin})") from None
-    if not text.strip():
-        raise SettingsError(f"class_order: no name stands in {short(file)} (in {origin})")
-    names = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(names) == 1 or names[0].startswith("["):
-        raise SettingsError(
-            f"class_order: {counted(len(names), 'name')} in {short(file)}; one class name a line (in {origin})"
-        )
+        lines = read_limited(seen_from(folder, file), MAX_NAMES_BYTES).decode().splitlines()
+    except (OSError, ValueError) as error:  # ValueError: it is not UTF-8, or the path has a NUL
+        raise SettingsError(f"class_order: cannot read {short(file)}: {words_of(error)} (in {origin})") from None
+    names = [line.strip() for line in lines if line.strip()]
+    if len(names) < 2 or names[0].startswith("["):
+        count = counted(len(names), "name")
+        raise SettingsError(f"class_order: {count} in {short(file)}; write one class name a line (in {origin})")
     return names
 
 
@@ -300,10 +294,7 @@ def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:
     if source in packaged_names("presets"):
         return tomllib.loads(packaged_text("presets", source)), f"preset {source}", None
     path = Path(source)
-    is_folder = False
-    with suppress(OSError, ValueError):  # reported when it is read
-        is_folder = path.is_dir()
-    if is_folder:
+    if path.is_dir():
         path = path / "settings.toml"
     elif not (source.endswith(".toml") or os.sep in source):
         if "=" in source:

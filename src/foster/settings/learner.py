@@ -16,7 +16,6 @@ from foster.settings.base import (
     check_keys,
     check_used,
     import_plugins,
-    is_part,
     keys_for,
     make,
     take_recipes,
@@ -183,7 +182,7 @@ def learner_settings(
         )
     overrides = import_plugins(changes, overrides, (), origin)
     recipes, overrides = take_recipes(overrides, changes.pop("recipe", None))
-    has_parts = any(is_part(override, "augmentation") for override in overrides)
+    has_parts = any(override.lstrip().startswith("augmentation.") for override in overrides)
     if has_parts:
         changes.setdefault("augmentation", LearnerSettings.augmentation_asked(before))
     apply_overrides(LearnerSettings, changes, overrides, origin)

@@ -62,9 +62,6 @@ SMALL_BACKBONES = tuple(f"resnet{depth}" for depth in (8, 14, 20, 32, 44, 56))
 PRETRAINED = "efficientnet_lite0"
 """The backbone whose pretrained weights come with the installation."""
 
-WITHOUT_WEIGHTS = "resnet18"
-"""The backbone for photos where no pretrained weights are at hand."""
-
 
 ENOUGH_PHOTOS = 500
 """From so many photos in a first learn on, a pretrained backbone is trained where there is a GPU."""

@@ -1,4 +1,4 @@
-"""The base class of methods' settings: it also carries the facts that other code needs of a method; without torch."""
+"""The base class of the settings of methods, with the facts about a method that other code needs. No torch here."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from foster.settings.fit import FitSettings, Frozen, with_milestones
 
-Temperature = Annotated[float, Field(gt=0, description="Of distillation: what logits are divided by.")]
+Temperature = Annotated[float, Field(gt=0, description="The temperature of distillation, by which logits are divided.")]
 DistillationWeight = Annotated[float, Field(ge=0, description="The weight of distillation.")]
 FirstTurns = Annotated[
     Literal["none", "all", "beside"],
@@ -47,7 +47,7 @@ class MethodSettings(Frozen):
     plain_words: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Names of its phases and variants for users who have not read the paper."""
     grown_variant: ClassVar[str] = ""
-    """The variant whose network has new branches beside the frozen ones of the task before, where it keeps one."""
+    """The variant whose network has new branches beside the frozen ones of earlier tasks; empty if there is none."""
     published_augmentation: ClassVar[str] = "plain"
     """The augmentation of its published results."""
     uses_memory: ClassVar[bool] = True
@@ -57,13 +57,13 @@ class MethodSettings(Frozen):
     starts_anew: ClassVar[bool] = False
     """Whether every task starts with a new backbone, which may be pretrained."""
     refreshes_by_phases: ClassVar[bool] = False
-    """Whether more images of known classes, without a new class, are learned by its phases (else: methods/refresh)."""
+    """Whether a task without new classes is learned by its own phases, and not by methods/refresh."""
     fixed_options: ClassVar[tuple[str, ...]] = ()
     """The settings that shape the network, which a learner cannot change later."""
     head_schedules: ClassVar[tuple[str, ...]] = ()
     """Schedules of phases that train no backbone: their learning rate is not lowered for a pretrained one."""
     pretrained_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """What a learner whose backbone begins with pretrained weights takes for settings that are auto."""
+    """The values of settings that are `auto`, in a learner with a pretrained backbone."""
     unlabeled_key: ClassVar[str] = ""
     """The setting that names unlabeled images, a dataset or a folder; empty where the method uses none."""
 
@@ -71,8 +71,8 @@ class MethodSettings(Frozen):
 
     @property
     def first_task_options(self) -> tuple[str, ...] | None:
-        """The settings on which its first task depends; None for all. Methods that name `first` train the same
-        network in their first task, which one of them may take over from another."""
+        """The settings on which the first task depends; None for all. Methods that return ("first", "first_turns") train
+        the same network in their first task, so that one can take it over from another."""
         return None
 
     @property
@@ -87,19 +87,19 @@ class MethodSettings(Frozen):
 
     @classmethod
     def needs(cls) -> dict[str, tuple[str, ...]]:
-        """The settings that need another one to have an effect, with what each needs."""
+        """The settings that have an effect only together with another one, with the `key=value` that each needs."""
         notes = [(key, note) for key, field in cls.model_fields.items() for note in field.metadata]
         return {key: note.any_of for key, note in notes if isinstance(note, Needs)}
 
     def lacking(self, key: str) -> str:
-        """What the setting at or above the dotted `key` needs to have an effect; empty where it has one."""
+        """The `key=value` without which the setting of the dotted `key` has no effect; empty if it has one."""
         needed = self.needs().get(key.partition(".")[0], ())
         wanted = [(getattr(self, name), value) for name, _, value in (need.partition("=") for need in needed)]
         is_met = any(own == (value == "true" or value) for own, value in wanted)
         return "" if is_met else " or ".join(needed)
 
     def without_effect(self) -> dict[str, str]:
-        """The settings that differ from their default without effect, with what each needs."""
+        """The settings that were changed without effect, with what each needs."""
         changed = [key for key in self.needs() if getattr(self, key) != type(self).model_fields[key].get_default()]
         return {key: lacking for key in changed if (lacking := self.lacking(key))}
 

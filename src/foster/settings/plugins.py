@@ -5,10 +5,8 @@ line, from Python, or by installing a package with an entry point. What a run fo
 by itself.
 """
 
-import ast
 import hashlib
 import importlib
-import importlib.util
 import os
 import re
 import sys
@@ -114,40 +112,25 @@ def load_plugins(asked: Sequence[str], folder: Path | None = None) -> tuple[str,
 
 
 def _load(asked: str, folder: Path) -> str:
-    is_path = _is_path(asked)
-    try:
-        file = (folder / user_path(asked)).resolve()
-        is_there = file.exists()
-    except (OSError, ValueError):  # too long, or with a NUL
-        file, is_there = Path(), False
-    name = file.stem if is_path else asked
-    if not all(part.isidentifier() for part in ([name] if is_path else name.split("."))):
+    """Import one plug-in. Returns its name, or its path where the name works in some folders only."""
+    name = _module_name(asked)
+    if not all(part.isidentifier() for part in name.split(".")):
         raise SettingsError(f"plugins: {short(asked)} is neither the name of a module nor the path of one")
-    if is_path and is_there:
-        _add_to_path(file.parent)  # before the current folder, which may have another of that name
-        _check_names(file)
-    _add_to_path(Path.cwd())
-    root = name.partition(".")[0]
-    if root not in sys.modules and importlib.util.find_spec(root) is None:
-        _add_to_path(folder)
+    file = (folder / user_path(asked)).resolve() if _is_path(asked) else None
+    is_there = file is not None and file.exists()
+    for place in ([file.parent] if file and is_there else []) + [Path.cwd(), folder]:
+        if str(place) not in sys.path:
+            sys.path.append(str(place))  # last, so that no file in it hides another module
+    importlib.invalidate_caches()
     with _one_line(asked, name):
         is_new = name not in sys.modules
         origin = importlib.import_module(name).__file__
+    if is_there and _own_path(origin) != file:
+        raise SettingsError(f"plug-in '{file}' has the name of another module, '{origin or name}': rename it")
     if is_new or name not in _HASHES:
         _note_hash(name)
     is_known_by_name = origin is None or "." in name or _is_installed(_own_path(origin))
-    return asked if is_known_by_name and not is_path else str(_own_path(origin))
-
-
-def _check_names(file: Path) -> None:
-    """Refuse a file or package whose name belongs to another module, which Python would import instead."""
-    there = sys.modules.get(file.stem)
-    spec = there.__spec__ if there else importlib.util.find_spec(file.stem)
-    origin = spec.origin if spec else None
-    if there is None and origin is None:
-        raise SettingsError(f"plug-in '{file}' is no module: name a .py file, or a folder with an __init__.py")
-    if _own_path(origin) != file:
-        raise SettingsError(f"plug-in '{file}' has the name of another module, '{origin or file.stem}': rename it")
+    return asked if is_known_by_name and not file else str(_own_path(origin))
 
 
 def _own_path(origin: str | None) -> Path:
@@ -171,46 +154,15 @@ def _module_name(asked: str) -> str:
 
 
 def _note_hash(module: str) -> None:
-    """Store the hash of the files of a plug-in: all of a package, or a module and the modules beside it that it
-    imports."""
+    """Store the hash of a plug-in's file, or of all files of its package."""
     root = module.partition(".")[0]
     file = getattr(sys.modules.get(root), "__file__", None) or getattr(sys.modules.get(module), "__file__", None)
     if file is None or root == "__main__":
         return
-    pending = [_own_path(file)]
-    folder = pending[0].parent
-    is_installed = _is_installed(pending[0])  # then all other packages lie beside it
-    hashes: dict[str, str] = {}
-    while pending:
-        path = pending.pop()
-        for source in path.rglob("*.py") if path.is_dir() else [path]:
-            key = source.relative_to(folder).as_posix()
-            if key not in hashes:
-                content = source.read_bytes()
-                hashes[key] = hashlib.sha256(content).hexdigest()
-                pending += [] if is_installed else _imported_beside(content, folder)
-    _HASHES[module] = hashlib.sha256(repr(sorted(hashes.items())).encode()).hexdigest()
-
-
-def _imported_beside(content: bytes, folder: Path) -> list[Path]:
-    """The modules and packages in `folder` that a module imports."""
-    try:
-        nodes = list(ast.walk(ast.parse(content)))
-    except (SyntaxError, ValueError):  # a template, say
-        return []
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
-    roots = {name.partition(".")[0] for name in names} - {__name__.partition(".")[0]}
-    paths = [folder / root for root in sorted(roots)]
-    files = [path.with_suffix(".py") for path in paths if path.with_suffix(".py").is_file()]
-    return files + [path for path in paths if (path / "__init__.py").is_file()]
-
-
-def _add_to_path(folder: Path) -> None:
-    """Append a folder to sys.path: last, so that no file in it hides another module."""
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    importlib.invalidate_caches()
+    path = _own_path(file)
+    sources = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    hashes = [(source.name, hashlib.sha256(source.read_bytes()).hexdigest()) for source in sources]
+    _HASHES[module] = hashlib.sha256(repr(hashes).encode()).hexdigest()
 
 
 @contextmanager

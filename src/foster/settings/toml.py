@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 
 from foster.errors import SettingsError, suggestion, words_of
-from foster.system.files import read_limited
+from foster.system.files import read_limited, user_path
 
 MAX_FILE_BYTES = 2**24
 
@@ -47,6 +47,13 @@ def read_named(folder: str, kind: str, source: str) -> dict[str, Any]:
         hint = suggestion(source, packaged_names(folder))
         raise SettingsError(f"unknown {kind} '{source}'{hint} (a {kind} of your own is a file that ends in .toml)")
     return read_toml(Path(source), kind)
+
+
+def seen_from(folder: Path | None, file: str) -> Path:
+    """A path that a settings file in `folder` names: in that folder if there is such a file, else as it is."""
+    path = user_path(file)
+    beside = path if folder is None else folder / path
+    return beside if beside.is_file() else path
 
 
 def dumps(data: Mapping[str, Any]) -> str:

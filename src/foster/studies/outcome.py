@@ -13,11 +13,11 @@ from rich.console import Group as Rendered
 from rich.text import Text
 
 from foster.reports.curves import variants_figure
+from foster.reports.groups import keeps_all_images
 from foster.reports.results import RunResult
 from foster.reports.style import COLOURS, End, Look, label_ends, new_figure, points, save_figure, styled
 from foster.reports.tables import Grid, latex, markdown, shown
 from foster.settings.datasets import CATALOGUE, SyntheticSettings
-from foster.settings.methods import METHOD_SETTINGS
 from foster.studies.study import Claim, Metric, Study
 from foster.system.counts import ABSENT, mean_and_spread
 from foster.system.files import write_json, write_text
@@ -162,11 +162,7 @@ class Outcome:
             rows.append((name, "-".join(map(str, sorted({min(seeds), max(seeds)}))), *cells))
         header = ("variant", "n", *(name for scenario in self.scenarios for name in (scenario, "paper")))
         title = f"{self.study.title}: average incremental accuracy in percent, over n runs"
-        # What is trained on all data is a bound, and not the best.
-        kept = {
-            run.method for run in self.all_runs if getattr(METHOD_SETTINGS.get(run.method), "keeps_all_images", False)
-        }
-        compared = [k for k, runs in enumerate(self.runs.values()) if runs[0].method not in kept]
+        compared = [k for k, runs in enumerate(self.runs.values()) if not keeps_all_images(runs[0].method)]
         best = {
             (max(compared, key=lambda row: _leading_number(rows[row][column])), column)
             for column in range(2, len(header))

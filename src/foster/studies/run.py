@@ -1,7 +1,6 @@
 """Run studies: all their runs as one sweep; the page of a study is written when its last run is done."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from foster.errors import FosterError
@@ -10,20 +9,10 @@ from foster.reports.results import RunResult, find_results, read_result
 from foster.settings.base import FREE_SETTINGS, flat, make
 from foster.settings.experiment import Settings
 from foster.studies.outcome import Outcome
-from foster.studies.study import Study, distinct_runs
-from foster.sweep.folders import placed
+from foster.studies.study import PlannedStudy, distinct_runs
 from foster.sweep.grid import PlannedRun
-from foster.sweep.run import execute
+from foster.sweep.run import execute, placed
 from foster.system.output import show
-
-
-@dataclass(frozen=True)
-class PlannedStudy:
-    """A study, the runs of each of its variants by their names, and the folder of its page."""
-
-    study: Study
-    planned: Mapping[str, Sequence[PlannedRun]]
-    page: Path
 
 
 def run_studies(
@@ -36,8 +25,9 @@ def run_studies(
     cluster: str | None = None,
 ) -> None:
     """Train the runs that are neither in `out` nor in `results`, as one sweep. The page of each study is written and
-    shown when the last of its runs is done; failed runs of other studies do not matter."""
-    all_runs = distinct_runs(group for each in studies for group in each.planned.values())
+    shown when the last of its runs is done; failed runs of other studies do not matter. Of several studies, each has
+    its page in a folder of its name."""
+    all_runs = distinct_runs(studies)
     done = known_results(all_runs, results)
     runs = [run for run in all_runs if run.settings.toml() not in done]
     homes = {run.settings.toml(): out / run.name for run in placed(runs, out)}
@@ -52,13 +42,28 @@ def run_studies(
             if all(key in done for group in groups.values() for key in group):
                 open_studies.remove(each)
                 outcome = Outcome(each.study, {name: [done[key] for key in group] for name, group in groups.items()})
-                outcome.write(each.page)
-                files = f"page: {each.page / 'study.md'}, figure: {each.page / 'study.png'}"
-                show(outcome.table(), files)
+                page = out if len(studies) == 1 else out / each.name
+                outcome.write(page)
+                show(outcome.table(), f"page: {page / 'study.md'}, figure: {page / 'study.png'}")
 
     write_finished()
     if open_studies:
         execute(runs, out, jobs_per_gpu, jobs, cluster, has_table=False, after_run=write_finished)
+
+
+def preview(studies: Sequence[PlannedStudy], out: Path, results: Path) -> str:
+    """A line for each run of each variant, with its results file if there is one; and how many are to be trained."""
+    all_runs = distinct_runs(studies)
+    known = known_results(all_runs, results)
+    placed([run for run in all_runs if run.settings.toml() not in known], out)  # checks them
+    lines = []
+    for each in studies:
+        for variant, runs in each.planned.items():
+            for run in runs:
+                found = known.get(run.settings.toml())
+                lines.append(f"{each.name}: {variant}: {run.name}" + (f" (in {found.path})" if found else ""))
+    num_missing = len(all_runs) - len(known)
+    return "\n".join([*lines, f"{len(all_runs)} different runs, {num_missing} of them to be trained, in {out}"])
 
 
 def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResult]:

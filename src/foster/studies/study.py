@@ -1,7 +1,8 @@
 """A study: a TOML file with variants, the presets that they run on, what is claimed of them, and what to draw."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -9,7 +10,7 @@ from pydantic import Field, model_validator
 from foster.errors import SettingsError, suggestion
 from foster.settings.base import COMMAND_LINE, validated
 from foster.settings.fit import Frozen
-from foster.settings.toml import read_named
+from foster.settings.toml import packaged_names, read_named
 from foster.sweep.grid import PlannedRun, distinct_name, plan_runs, split_values
 
 PARTS = ("methods", "protocols")
@@ -95,6 +96,37 @@ def load_study(source: str) -> Study:
     return validated(Study, read_named("studies", "study", source), f"study {source}")
 
 
+@dataclass(frozen=True)
+class PlannedStudy:
+    """A study, and the runs of each of its variants by their names."""
+
+    name: str
+    study: Study
+    planned: dict[str, list[PlannedRun]]
+
+
+def plan_studies(
+    names: Sequence[str],
+    preset: str | None = None,
+    overrides: Sequence[str] = (),
+    data: str | None = None,
+    plugins: Sequence[str] | None = None,
+) -> list[PlannedStudy]:
+    """The studies of these names, or of these .toml files, with checked runs."""
+    if not names:
+        known = ", ".join(packaged_names("studies"))
+        raise SettingsError(f"which study? one of {known}, or a .toml file of your own")
+    titles = [Path(name).stem for name in names]
+    for title in titles:
+        if titles.count(title) > 1:
+            raise SettingsError(f"two studies are called '{title}'")
+    studies = [load_study(name) for name in names]
+    return [
+        PlannedStudy(title, study, plan_study(study, preset, overrides, data, plugins))
+        for title, study in zip(titles, studies, strict=True)
+    ]
+
+
 def plan_study(
     study: Study,
     preset: str | None = None,
@@ -132,7 +164,6 @@ def _on_preset(
     # What the user says counts, and no key is given twice to one run.
     said = {override.partition("=")[0].strip() for override in overrides}
     planned: dict[str, list[PlannedRun]] = {}
-    seen: dict[str, str] = {}
     dataset = plan_runs(preset, [], data=data, plugins=plugins)[0].settings.dataset
     for variant in study.variants:
         own = [study.swaps.get(dataset, {}).get(pair, pair) for pair in variant.set]
@@ -143,17 +174,13 @@ def _on_preset(
         base = [pair for pair in study.base if pair.partition("=")[0] not in keys | said]
         asked = f"in the study's variant '{variant.name}' or {COMMAND_LINE}"
         planned[variant.name] = plan_runs(preset, [*base, *own, *overrides], data=data, plugins=plugins, asked=asked)
-        for run in planned[variant.name]:
-            first = seen.setdefault(run.settings.toml(), variant.name)
-            if first != variant.name:
-                raise SettingsError(f"'{first}' and '{variant.name}' are the same run with preset {preset}")
     return planned
 
 
-def distinct_runs(groups: Iterable[Sequence[PlannedRun]]) -> list[PlannedRun]:
-    """All runs of some variants, of one study or several: each once, under its shortest name."""
+def distinct_runs(studies: Iterable[PlannedStudy]) -> list[PlannedRun]:
+    """All runs of the studies, each once, under its shortest name."""
     runs: dict[str, PlannedRun] = {}
-    for run in (run for group in groups for run in group):
+    for run in (run for each in studies for variant in each.planned.values() for run in variant):
         same = runs.setdefault(run.settings.toml(), run)
         runs[run.settings.toml()] = min(same, run, key=lambda either: len(either.name))
     names: dict[str, PlannedRun] = {}

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from foster.errors import DeviceError, TrainingError, explained
-from foster.experiment.event_log import State
+from foster.events import RunEnded
+from foster.experiment.event_log import FollowedRun, State
 from foster.experiment.folder import RunFolder
 from foster.settings.base import flat
 from foster.settings.experiment import Settings
 from foster.settings.toml import value_text
 from foster.sweep.grid import PlannedRun
-from foster.sweep.table import RunStatus
+from foster.system.counts import ABSENT
 from foster.system.files import write_text, written
 from foster.system.memory import num_cores
 from foster.system.signals import SIGNALS, STOPS_WITH_INPUT
@@ -26,6 +27,29 @@ LOG_TAIL_BYTES = 20_000
 
 LOST = -1000
 """The exit code of a process whose machine is lost."""
+
+
+@dataclass
+class RunStatus(FollowedRun):
+    """One run of a sweep."""
+
+    slot: str = ""
+    message: str = ""
+    is_continued: bool = False
+
+    @property
+    def accuracy(self) -> str:
+        """Accuracy on all classes seen after the last task that was learned."""
+        return ABSENT if self.told.accuracy is None else f"{self.told.accuracy:.2f}"
+
+    @property
+    def outcome(self) -> str:
+        """How the run started or ended, in a few words."""
+        if self.state is State.RUNNING:
+            return f"{'continued' if self.is_continued else 'started'} on {self.slot}"
+        if self.state is State.FINISHED and isinstance(self.told.end, RunEnded):
+            return f"finished, average incremental accuracy {self.told.end.average_incremental_accuracy:.2f} %"
+        return f"{self.state}: {self.message}" if self.message else str(self.state)
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,34 @@
-"""A sweep: many runs, each in a process and a folder of its own, several at a time on every GPU or on the CPU."""
+"""A sweep: many runs, each in a process and a folder of its own, several at a time on every GPU or on the CPU.
+
+A run is recognised by its settings, not by the name of its folder.
+"""
 
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from foster.data.download import Follower
-from foster.errors import FosterError, TrainingError
+from foster.errors import DataError, FolderError, FosterError, SettingsError, TrainingError, explained
 from foster.experiment.event_log import State
-from foster.experiment.folder import RESULTS, RunFolder
-from foster.experiment.parts import check_data
+from foster.experiment.folder import RESULTS, RunFolder, differing_key
+from foster.experiment.parts import check_data, check_named
+from foster.experiment.plan import check_first_task
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
-from foster.reports.tables import summary_table
+from foster.reports.tables import shown, summary_grids
 from foster.settings.experiment import Settings
-from foster.sweep.folders import placed
-from foster.sweep.grid import PlannedRun
+from foster.sweep.grid import PlannedRun, distinct_name
 from foster.sweep.job import (
     LOST,
     Job,
+    RunStatus,
     Slot,
     Spawn,
     environment_for,
@@ -30,13 +38,72 @@ from foster.sweep.job import (
     spawn_here,
     start,
 )
-from foster.sweep.table import Display, RunStatus, counts
 from foster.system.counts import counted
+from foster.system.files import user_path
 from foster.system.locking import locked, writer_of
 from foster.system.output import show
 from foster.system.signals import Stopped, heard_signals, stop_on_signals
 
 SECONDS_BETWEEN_LOOKS = 0.25
+
+
+def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
+    """The runs under the names of their folders in `out`.
+
+    A run with the same settings that is there already is continued, or skipped if it is finished. Where a run with
+    other settings has the name, the new one gets a suffix. Runs that differ only in where and how they compute are the
+    same, unless the sweep varies these settings. Settings that would make a run fail at once are refused here.
+    """
+    held = _held(out)
+    placed_runs = [replace(run, name=_name(run, out, held)) for run in runs]
+    for run in placed_runs:
+        _check(run, out)
+    beginning = [run.settings for run in placed_runs if not RunFolder(out / run.name).holds_run]
+    named = {(each.method, each.backbone, each.weights, each.options.unlabeled_source): each for each in beginning}
+    for settings in named.values():
+        check_named(settings)
+    return placed_runs
+
+
+def _held(out: Path) -> dict[str, dict[str, Any]]:
+    """The settings of all readable runs in `out`, by the names of their folders."""
+    with explained(FolderError, f"cannot read '{out}'"):
+        folders = sorted(path for path in out.iterdir() if path.is_dir()) if out.is_dir() else []
+    held = {}
+    for folder in folders:
+        try:
+            held[folder.name] = RunFolder(folder).settings().nested()
+        except FosterError:
+            continue
+    return held
+
+
+def _name(run: PlannedRun, out: Path, held: Mapping[str, dict[str, Any]]) -> str:
+    ours = run.settings.nested()
+    same = [name for name, settings in held.items() if differing_key(settings, ours, counted=run.varied) is None]
+    if same:
+        # Of several, a finished one: it need not be trained again.
+        return min(same, key=lambda name: (not RunFolder(out / name).is_finished, name != run.name, name))
+    return distinct_name(run.name, run.settings) if run.name in held else run.name
+
+
+def _check(run: PlannedRun, out: Path) -> None:
+    if run.settings.device.startswith("cuda:"):
+        raise SettingsError(
+            f"device: '{run.settings.device}' cannot be chosen in a sweep, which hands out the GPUs itself; "
+            "use auto, cuda or cpu, and limit the GPUs with CUDA_VISIBLE_DEVICES"
+        )
+    if run.settings.data and not user_path(run.settings.data).is_dir():
+        raise DataError(
+            f"there is no folder '{run.settings.data}' for the data (--data, or data in the settings); "
+            "where it is to be downloaded, make the folder first"
+        )
+    folder = RunFolder(out / run.name)
+    if folder.holds_run:
+        folder.check_same(run.settings)
+        return
+    folder.check_free()
+    check_first_task(run.settings)
 
 
 def execute(
@@ -83,7 +150,7 @@ def sweep(
     with locked(out), heard_signals() as heard:
         statuses = _Executor(runs, out, slots, heard, elsewhere or spawn_here, after_run).execute()
     finished = [run.folder / RESULTS for run in statuses if run.state is State.FINISHED]
-    tables = [summary_table(find_results(finished))] if finished and has_table else []
+    tables = [shown(summary_grids(find_results(finished)))] if finished and has_table else []
     show(*tables, f"{counts(statuses)}; results: {out}")
     if heard and any(run.state in (State.STOPPED, State.KILLED, State.WAITING) for run in statuses):
         raise _stopped(heard[0], statuses)
@@ -95,6 +162,28 @@ def sweep(
             f"{len(failed)} of {counted(len(statuses), 'run')} failed: {first}{' ...' if len(failed) > 1 else ''}"
             + (f"; see {shlex.quote(str(log))}" if log.is_file() else "")
         )
+
+
+def preview(runs: Sequence[PlannedRun], out: Path, jobs_per_gpu: int, jobs: int) -> str:
+    """A line for each run with its state, and a line with their number and the slots."""
+    slots = find_slots(runs, jobs_per_gpu, jobs)
+    lines = []
+    for run in placed(runs, out):
+        status = status_of(run, out)
+        is_to_continue = status.is_continued and status.state is State.WAITING
+        lines.append(f"{'to continue' if is_to_continue else status.state:<12}{run.name}")
+    devices = ", ".join(slot.name for slot in slots)
+    return "\n".join([*lines, f"{counted(len(runs), 'run')}, {len(slots)} at a time ({devices}), in {out}"])
+
+
+def status_of(run: PlannedRun, out: Path) -> RunStatus:
+    """The state of a run before the sweep starts."""
+    folder = RunFolder(out / run.name)
+    status = RunStatus(run.name, folder.path, is_continued=folder.holds_run)
+    status.read_events()
+    if folder.is_finished:
+        status.state = State.FINISHED
+    return status
 
 
 def _check_data(asked: Sequence[Settings]) -> None:
@@ -119,14 +208,34 @@ def _stopped(number: int, statuses: Sequence[RunStatus]) -> Stopped:
     return stopped
 
 
-def status_of(run: PlannedRun, out: Path) -> RunStatus:
-    """The state of a run before the sweep starts."""
-    folder = RunFolder(out / run.name)
-    status = RunStatus(run.name, folder.path, is_continued=folder.holds_run)
-    status.read_events()
-    if folder.is_finished:
-        status.state = State.FINISHED
-    return status
+class Display:
+    """Writes a line when a run starts, ends or has learned a task. A closed stream does not stop a sweep.
+
+    `foster watch` shows the runs live.
+    """
+
+    def __init__(self) -> None:
+        self._shown: dict[str, tuple[State, str]] = {}
+
+    def show(self, runs: Sequence[RunStatus]) -> None:
+        for run in runs:
+            before = self._shown.get(run.name, (State.WAITING, run.accuracy))
+            self._shown[run.name] = now = (run.state, run.accuracy)
+            if now[0] is not before[0]:
+                self.say(f"{run.name}: {run.outcome}")
+            elif now != before:
+                self.say(f"{run.name}: {run.accuracy} % after task {len(run.told.learned)}/{run.told.num_tasks}")
+
+    def say(self, line: str) -> None:
+        with suppress(OSError, ValueError):
+            print(line, file=sys.stderr, flush=True)
+
+
+def counts(runs: Sequence[RunStatus]) -> str:
+    """`6 runs: 2 running, 1 finished, 3 waiting`."""
+    num_in = Counter(run.state for run in runs)
+    parts = ", ".join(f"{num_in[state]} {state}" for state in State if num_in[state])
+    return f"{counted(len(runs), 'run')}: {parts}"
 
 
 class _Executor:

@@ -22,10 +22,10 @@ def user_path(path: str | Path) -> Path:
 
 
 def read_limited(path: Path, max_bytes: int, *, start: int = 0) -> bytes:
-    """The content of a file from byte `start` on; OSError where that is more than `max_bytes`, or the file is a pipe.
+    """The content of a file from byte `start` on; OSError if it has more than `max_bytes`, or is a pipe.
 
-    Every file that may come from somebody else is read by this function or opened by the next, so that none can
-    exhaust the memory or be waited for without end.
+    Files that may come from a stranger are read by this function or opened by the next one: they can neither exhaust
+    the memory nor block.
     """
     with open_limited(path, max_bytes, start=start) as file:
         return file.read(max(0, os.fstat(file.fileno()).st_size - start))
@@ -33,7 +33,7 @@ def read_limited(path: Path, max_bytes: int, *, start: int = 0) -> bytes:
 
 @contextmanager
 def open_limited(path: Path, max_bytes: int, *, start: int = 0) -> Iterator[BufferedReader]:
-    """A regular file, open for reading at byte `start`; OSError where more than `max_bytes` follow."""
+    """A regular file, open for reading at byte `start`; OSError if more than `max_bytes` follow."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         num_bytes = os.fstat(file.fileno()).st_size - start
         if num_bytes > max_bytes:
@@ -66,12 +66,12 @@ def writing(path: Path, *, is_folder_flushed: bool = True) -> Iterator[Path]:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether `path` is one that `writing` made, and a crash may have left behind."""
+    """Whether `path` is a temporary file of `writing`, which a crash may have left behind."""
     return path.name.startswith(".") and path.name.endswith(".part")
 
 
 def remove_temporaries(folder: Path, name: str | None = None) -> None:
-    """Remove what a killed writer left in `folder`, or what it left of the file `name` alone.
+    """Remove the temporary files of killed writers in `folder`, or only those of the file `name`.
 
     Only the holder of the folder's or the file's lock may do this.
     """

@@ -1,4 +1,4 @@
-"""Output of the command: text from files without control characters, tables, and streams that cannot be written."""
+"""What the command prints: text without control characters, tables, JSON."""
 
 import io
 import json
@@ -34,13 +34,13 @@ def plain_text(renderable: object) -> str:
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print lines that may hold names from files."""
+    """Print lines that may contain names from files, without their control characters."""
     shown = "\n".join(map(printable, text.split("\n")))
     print(shown, end="\n" if nl else "", file=sys.stderr if err else sys.stdout, flush=True)
 
 
 def complain(line: str) -> None:
-    """Print a line on standard error, which may hold text from files; a terminal that is gone is no problem."""
+    """Print one line on standard error; nothing happens if the terminal is gone."""
     with suppress(OSError):
         print(f"foster: {printable(' '.join(line.split()))}", file=sys.stderr, flush=True)
 

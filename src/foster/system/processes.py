@@ -1,6 +1,6 @@
-"""Processes that train one network together, started by `torchrun`: the rank of this one, and what all agree on.
+"""The process group that `torchrun` started: the rank of this process, and collective operations.
 
-In a single process every function here does nothing. Tensors travel by torch.distributed (NCCL, or gloo on a CPU).
+Without torchrun there is one process, and these functions do nothing.
 """
 
 import os
@@ -34,10 +34,10 @@ class ProcessGroup:
         return self.size == 1
 
     def part_of(self, whole: slice) -> slice:
-        """This process's part of things that all share equally."""
-        own = (whole.stop - whole.start) // self.size
-        start: int = whole.start + self.rank * own
-        return slice(start, start + own)
+        """This process's equal share of a range."""
+        length = (whole.stop - whole.start) // self.size
+        start: int = whole.start + self.rank * length
+        return slice(start, start + length)
 
 
 ALONE = ProcessGroup()
@@ -55,19 +55,19 @@ def process_group() -> ProcessGroup:
 
 
 def speaks() -> bool:
-    """Whether this process prints: of several, the first one does."""
+    """Whether this process prints: only rank 0 does."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def local_device(name: str) -> str:
-    """The device `name` for this process: of several on a machine, each takes a GPU of its own."""
+    """The device for this process. Under torchrun, `cuda` is the GPU with the local rank of the process."""
     local_rank = os.environ.get("LOCAL_RANK")
     return f"cuda:{local_rank}" if local_rank is not None and name == "cuda" else name
 
 
 @contextmanager
 def joined() -> Iterator[ProcessGroup]:
-    """Inside, this process belongs to the group that torchrun started; alone where there is none."""
+    """Join the process group that torchrun started, and leave it at the end."""
     if int(os.environ.get("WORLD_SIZE") or 1) == 1:
         yield ALONE
         return
@@ -81,16 +81,15 @@ def joined() -> Iterator[ProcessGroup]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     distributed.init_process_group(backend, timeout=timedelta(minutes=30))
-    team = process_group()
     try:
-        yield team
+        yield process_group()
     finally:
         with suppress(RuntimeError):
             distributed.destroy_process_group()
 
 
 def check_divides(batch_size: int) -> None:
-    """Refuse a number of images that the processes cannot share equally."""
+    """Refuse a batch that the processes cannot share equally."""
     size = process_group().size
     if batch_size % size:
         raise SettingsError(f"batch_size {batch_size} cannot be shared by {size} processes; start as many as divide it")
@@ -115,7 +114,7 @@ def agreed(is_wanted: bool) -> bool:
 
 
 def share_stop(stop: StopRequest) -> None:
-    """If any process was asked to stop, all are. All must call it together."""
+    """If any process was asked to stop, all are. All processes must call it together."""
     if process_group().is_alone:
         return
     import torch
@@ -136,16 +135,15 @@ def add_up(values: "Tensor") -> "Tensor":
     return values
 
 
-def gathered(own: "Tensor", counts: Sequence[int]) -> "list[Tensor]":
+def gathered(tensor: "Tensor", counts: Sequence[int]) -> "list[Tensor]":
     """The tensors of all processes, `[counts[rank], ...]` each."""
     import torch
     from torch import distributed
 
     if process_group().is_alone:
-        return [own]
-    most = max(counts)
-    padded = own.new_zeros((most, *own.shape[1:]))
-    padded[: len(own)] = own
-    rooms = [torch.empty_like(padded) for _ in counts]
-    distributed.all_gather(rooms, padded.contiguous())
-    return [room[:count] for room, count in zip(rooms, counts, strict=True)]
+        return [tensor]
+    padded = tensor.new_zeros((max(counts), *tensor.shape[1:]))
+    padded[: len(tensor)] = tensor
+    received = [torch.empty_like(padded) for _ in counts]
+    distributed.all_gather(received, padded.contiguous())
+    return [part[:count] for part, count in zip(received, counts, strict=True)]

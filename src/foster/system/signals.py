@@ -5,18 +5,18 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHOW_CURSOR = "\x1b[?25h"
 
 STOPS_WITH_INPUT = "FOSTER_STOPS_WITH_INPUT"
-"""The environment variable by which a sweep tells a run to listen to its standard input, a pipe."""
+"""The environment variable with which a sweep asks a run to listen to its standard input, a pipe."""
 
 
 class Stopped(Exception):  # noqa: N818 (it is no error)
-    """A run stopped because it was asked to; all is saved. `exit_code` is the conventional one of the signal."""
+    """A run stopped because it was asked to, and everything is saved. `exit_code` is the usual one for the signal."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
@@ -36,7 +36,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal_number = 0
-        """The signal that asked for it; 0 where there was none."""
+        """The signal that asked for it; 0 if there was none."""
         self.ends_at_once = False
 
     @property
@@ -52,7 +52,7 @@ class StopRequest:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside, a signal raises `Stopped` wherever the main thread is: for waits with nothing to save."""
+        """Inside, a signal raises `Stopped` immediately: for waits during which there is nothing to save."""
         self.ends_at_once = True
         try:
             self.raise_if_set()
@@ -70,7 +70,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
     """
     request = StopRequest()
     if os.environ.pop(STOPS_WITH_INPUT, None):
-        threading.Thread(target=_obey_input, args=(request,), daemon=True).start()
+        threading.Thread(target=_listen_to_sweep, args=(request,), daemon=True).start()
 
     def handle(number: int) -> None:
         # From now on the operating system itself acts on signals, even while Python waits for a long computation.
@@ -88,8 +88,8 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 @contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """Inside, SIGTERM and SIGHUP end the process as Ctrl-C does: what is half written is removed, and the exit code is
-    the conventional one. For work that cannot be continued later.
+    """Inside, SIGTERM and SIGHUP end the process as Ctrl-C does: half-written files are removed, and the exit code is
+    the usual one for the signal. For work that cannot be continued later.
 
     During an import, a signal ends the process at once: torch's compiled modules lose the exception, or raise another.
     """
@@ -116,10 +116,10 @@ def heard_signals() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _handling(handle: Callable[[int], None], numbers: Sequence[signal.Signals] = SIGNALS) -> Iterator[None]:
-    """Inside, `handle` gets every one of these signals that is not ignored; only the main thread can receive any."""
+def _handling(handle: Callable[[int], None]) -> Iterator[None]:
+    """Inside, `handle` gets every signal of SIGNALS that is not ignored; only the main thread can receive signals."""
     is_main = threading.current_thread() is threading.main_thread()
-    wanted = [number for number in numbers if is_main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    wanted = [number for number in SIGNALS if is_main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
     before = {number: signal.signal(number, lambda received, _: handle(received)) for number in wanted}
     try:
         yield
@@ -128,10 +128,10 @@ def _handling(handle: Callable[[int], None], numbers: Sequence[signal.Signals] =
             signal.signal(number, handler)
 
 
-def _obey_input(request: StopRequest) -> None:
+def _listen_to_sweep(request: StopRequest) -> None:
     """Set the request when the sweep writes the number of a signal, or when the sweep has ended.
 
-    A sweep uses no signals for this: a run that has received the same signal would take it for a second one.
+    A sweep sends no signal: Ctrl-C in a terminal reaches its runs as well, which would count a second signal.
     """
     try:
         text = os.read(0, 16).strip()

@@ -1,7 +1,7 @@
-"""Checkpoints: named groups of tensors and plain data, written so that a good one is always on the disk.
+"""Checkpoints: named groups of tensors and plain data, written such that an intact one is always on the disk.
 
-A checkpoint is a manifest and the safetensors files it names. The manifest is written last and carries the hash of
-every file and of itself; the newest manifest whose files are all intact is the checkpoint.
+A checkpoint is a manifest and the safetensors files that it names. The manifest is written last, with the hash of every
+file and of itself. The newest manifest with intact files is the one that is loaded.
 """
 
 import hashlib
@@ -40,14 +40,14 @@ _MANIFEST = re.compile(r"manifest-(\d{8,18})\.json")
 _PART_NAME = r"^[a-z0-9][a-z0-9_-]{0,63}$"
 _FILE_NAME = r"^[0-9]{8,18}-[a-z0-9][a-z0-9_-]{0,63}\.safetensors$"
 _DAMAGE = (OSError, ValueError, DocumentError)
-"""What reading a file with any content at all may raise."""
+"""The exceptions that reading a damaged file may raise."""
 
 Tensors = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Plain data and named groups of tensors, as they were saved."""
+    """Plain data and named groups of tensors."""
 
     state: dict[str, Any]
     parts: dict[str, dict[str, Tensor]]
@@ -55,13 +55,13 @@ class Checkpoint:
 
 class _File(Document):
     name: Annotated[str, Field(pattern=_FILE_NAME)]
-    """A name with a path in it would lead out of the folder."""
+    """The pattern excludes paths that lead out of the folder."""
     sha256: Sha256
     bytes: Count
 
 
 class _Manifest(Document):
-    model_config = ConfigDict(allow_inf_nan=True)  # an accuracy without test images is not a number
+    model_config = ConfigDict(allow_inf_nan=True)  # an accuracy without test images is NaN
 
     schema_version: Literal[1] = Field(alias="schema")
     state: dict[str, JsonValue]
@@ -75,7 +75,7 @@ class _Position(Document):
 
 
 class Progress(Document):
-    """The progress of a task. A checkpoint's state has these fields beside those of the run or learner."""
+    """The progress of a task: fields of a checkpoint's state, beside those of the run or learner."""
 
     task: Count
     phase: str
@@ -85,7 +85,7 @@ class Progress(Document):
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> "Progress":
-        """ValueError where the state has other fields, or a part is missing."""
+        """Raises ValueError if a field is wrong or a part is missing."""
         progress = cls.model_validate(checkpoint.state)
         needed = {f"phase-{k}" for k in range(min(progress.num_phases_done, 1000))}
         needed |= {"fit"} if progress.position else set()
@@ -95,10 +95,7 @@ class Progress(Document):
 
 
 class CheckpointStore:
-    """The checkpoints of one run, in a folder of their own.
-
-    The two newest are kept. Both name the same file for a part that did not change between them.
-    """
+    """The two newest checkpoints of one run, in a folder of their own. They share the files of unchanged parts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -106,15 +103,15 @@ class CheckpointStore:
         self._kept: dict[str, tuple[Tensors, _File]] = {}
 
     def save(self, state: Mapping[str, Any], kept: Mapping[str, Tensors], changing: Mapping[str, Tensors]) -> None:
-        """Write a checkpoint. Groups in `kept` that were saved or loaded before, as the same objects, are not written
-        again: they must not have been changed in place."""
+        """Write a checkpoint. A group in `kept` that was saved or loaded before, as the same object, is not written
+        again; it must not have been changed in place."""
         number = max((number for number, _ in self._manifests()), default=0) + 1
         try:
             files = {
                 name: self._known(name, tensors) or self._write(name, tensors, number) for name, tensors in kept.items()
             }
             files |= {name: self._write(name, tensors, number) for name, tensors in changing.items()}
-            # The names of the files reach the disk before the manifest that relies on them.
+            # The files' names must reach the disk before the manifest that names them.
             if files:
                 flush(self.folder)
             listed = {name: file.model_dump() for name, file in files.items()}
@@ -131,9 +128,9 @@ class CheckpointStore:
         self._remove_unused()
 
     def load(self, warn: Callable[[str], None], *, is_looking_on: bool = False) -> Checkpoint | None:
-        """The newest intact checkpoint; `warn` is told of each damaged one that is passed over. None without any.
+        """The newest intact checkpoint, or None if the folder has none; `warn` is called for each damaged one.
 
-        With `is_looking_on`, what another process may be writing is left alone.
+        With `is_looking_on`, temporary files are not removed: another process may be writing them.
         """
         self._usable, self._kept = {}, {}
         newest: Checkpoint | None = None
@@ -155,7 +152,7 @@ class CheckpointStore:
         return newest
 
     def _known(self, name: str, tensors: Tensors) -> _File | None:
-        """The file that holds these very tensors already."""
+        """The file in which these tensors (the same object) were saved before."""
         known = self._kept.get(name)
         return known[1] if known is not None and known[0] is tensors else None
 
@@ -184,11 +181,11 @@ class CheckpointStore:
         return [(int(match.group(1)), path) for path, match in matches if match]
 
     def _remove_unused(self) -> None:
-        """Remove all but the two newest usable checkpoints; a file that cannot be removed stays."""
+        """Remove all but the two newest usable checkpoints; errors are ignored."""
         self._usable = {number: self._usable[number] for number in sorted(self._usable)[-2:]}
         needed = frozenset[str]().union(*self._usable.values())
         with suppress(OSError, FolderError):
-            # Manifests first: a crash in between leaves files without a manifest, not a manifest without its files.
+            # Manifests first: after a crash in between, files may lack a manifest, but no manifest lacks its files.
             for number, path in self._manifests():
                 if number not in self._usable:
                     path.unlink(missing_ok=True)
@@ -198,15 +195,15 @@ class CheckpointStore:
 
 
 class NoCheckpoints(CheckpointStore):
-    """Keeps nothing."""
+    """A store that saves nothing."""
 
     def save(self, state: Mapping[str, Any], kept: Mapping[str, Tensors], changing: Mapping[str, Tensors]) -> None:
-        """Do nothing."""
+        """Save nothing."""
 
 
 @contextmanager
 def explained_misfit() -> Iterator[None]:
-    """Turns an error while an intact checkpoint is restored into one line."""
+    """Turn an error during the restoring of an intact checkpoint into one line."""
     try:
         yield
     except (LookupError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError) as error:
@@ -226,7 +223,7 @@ def _read_manifest(path: Path) -> _Manifest:
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
-    """`data` as JSON gives it back, so that its hash is the same before it is written and after it is read."""
+    """`data` after a round trip through JSON, so that its hash is the same before writing and after reading."""
     plain: dict[str, Any] = json.loads(json.dumps(data))
     return plain
 
@@ -236,7 +233,7 @@ def _hash_of(manifest: Mapping[str, Any]) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """What is wrong, on one short line."""
+    """The problem, in one short line."""
     if isinstance(error, ValidationError):
         error = ValueError(first_problem(error))
     if isinstance(error, DocumentError):

@@ -1,4 +1,4 @@
-"""What several processes share in a training step: gradients, losses, and the statistics of BatchNorm."""
+"""Communication of several processes in training: gradients, losses, BatchNorm statistics, and shares of inference."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +15,11 @@ from foster.system.processes import ProcessGroup, add_up, gathered, process_grou
 Statistics = Literal["process", "shared"]
 
 FEWEST_TO_SHARE = 4
-"""Fewest images per process that are shared; with fewer, every process computes all of them."""
+"""With fewer images a process, every process computes all images."""
 
 
 def average(gradients: Sequence[Tensor], losses: Tensor) -> Tensor:
-    """Average the gradients over all processes, in place, and the losses, in a single all-reduce."""
+    """Average the gradients, in place, and the losses over all processes, in one all-reduce."""
     size = process_group().size
     if size == 1:
         return losses
@@ -45,8 +45,8 @@ def agree_on_statistics(network: nn.Module) -> None:
 
 
 def shares_of(images: Stack, team: ProcessGroup) -> list[Tensor]:
-    """The indices of the images of each process: of photos, those that it decodes. All images, where there are too few
-    to share."""
+    """The indices of the images of each process; of photos, those that it decodes. If there are too few images to
+    divide, every process has all of them."""
     everything = [torch.arange(len(images))] * team.size
     if team.is_alone or len(images) < FEWEST_TO_SHARE * team.size:
         return everything
@@ -58,7 +58,8 @@ def shares_of(images: Stack, team: ProcessGroup) -> list[Tensor]:
 def in_shares(
     work: Callable[[Stack], tuple[Tensor, ...]], images: Stack | Tensor, device: torch.device
 ) -> tuple[Tensor, ...]:
-    """The results of `work` for all images, in order; each process computes its share, and all get everything."""
+    """The results of `work` for all images, in order. Each process computes a share, and all processes get all
+    results."""
     team, images = process_group(), as_stack(images)
     shares = shares_of(images, team)
     counts = [len(share) for share in shares]
@@ -71,13 +72,13 @@ def in_shares(
 
 @contextmanager
 def shared_statistics(modules: Iterable[nn.Module], is_wanted: bool) -> Iterator[None]:
-    """Inside, the BatchNorm layers that are trained normalise by the images of all processes."""
+    """Inside, trained BatchNorm layers use the statistics of all processes (`nn.SyncBatchNorm`)."""
     norms = [
         part
         for module in modules
         for part in module.modules()
         if is_wanted and type(part) is nn.BatchNorm2d and not is_frozen(part)
-        if part.affine and part.track_running_stats  # modules from outside may be without
+        if part.affine and part.track_running_stats  # modules from outside may have neither
     ]
     for part in norms:
         part.__class__ = nn.SyncBatchNorm  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Engine: where and in which precision networks run, in training and in inference."""
+"""Engine: the device and the precision of training and inference."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -19,13 +19,13 @@ from foster.training.distributed import Statistics, in_shares
 
 INFERENCE_IMAGES = 512
 INFERENCE_PIXELS = {"cuda": 2**21, "cpu": 2**18}
-"""The most images and pixels of an inference batch: on a GPU 512 images of 32 or 64 pixels a side, 41 of 224. A ResNet
-needs about 16 numbers for each pixel at a time, so that is a few hundred megabytes. On a CPU, larger batches would
-spend more time on allocating memory than on computing."""
+"""The most images and pixels of an inference batch: on a GPU 512 images of 32 or 64 pixels a side, or 41 of 224. A
+ResNet needs about 16 numbers a pixel at a time, a few hundred megabytes in all. On a CPU, larger batches would spend
+more time on memory allocation than on computation."""
 
 
 def find_device(name: str) -> torch.device:
-    """The device by name; `auto` takes a GPU where there is one."""
+    """The device by name; `auto` is a GPU if there is one."""
     if wrong := device_problem(name):
         raise DeviceError(f"device: {wrong}")
     if name == "auto":
@@ -41,14 +41,14 @@ def find_device(name: str) -> torch.device:
 
 
 def inference_batch_size(image_size: tuple[int, int], device: torch.device) -> int:
-    """How many images of this height and width are inferred at a time."""
+    """The batch size of inference for images of this height and width."""
     height, width = image_size
     pixels = INFERENCE_PIXELS.get(device.type, INFERENCE_PIXELS["cpu"])
     return max(1, min(INFERENCE_IMAGES, pixels // (height * width)))
 
 
 def exact_convolutions() -> AbstractContextManager[object]:
-    """Convolutions in full float32, without the library's search: every task has other numbers of images, and a search
+    """Convolutions in full float32, without cuDNN's benchmark: batch sizes differ from task to task, and a benchmark
     for each would take longer than the inference itself."""
     return torch.backends.cudnn.flags(
         enabled=True, benchmark=False, deterministic=torch.backends.cudnn.deterministic, allow_tf32=False
@@ -61,8 +61,8 @@ def in_batches(
     device: torch.device,
     see: Callable[[Stack], Tensor] | None = None,
 ) -> tuple[Tensor, ...]:
-    """`forward` over images on any device, batch by batch, without gradients and in float32. `see` sends a batch
-    (uint8) to the device."""
+    """Apply `forward` to images on any device, batch by batch, without gradients and in float32. `see` sends a uint8
+    batch to the device."""
     images = as_stack(images)
     size = inference_batch_size((images.shape[2], images.shape[3]), device)
     images.load()  # all at once, over all cores
@@ -73,8 +73,8 @@ def in_batches(
 
 @dataclass(frozen=True)
 class Engine:
-    """How networks run. `compile`, `capture` and `kernels` say which accelerators training uses, `resident` whether
-    its images live on the device."""
+    """How networks run. `compile`, `capture` and `kernels` switch the accelerators of training; `resident` says whether
+    its images stay on the device."""
 
     device: torch.device
     mean: tuple[float, ...]
@@ -85,7 +85,7 @@ class Engine:
     kernels: bool = False
     resident: Literal["auto", "on", "off", "disk"] = "auto"
     statistics: Statistics = "process"
-    """Whether each process has its own BatchNorm statistics, or all share them."""
+    """Whether each process has its own BatchNorm statistics, or all processes share them."""
     _normaliser: Normaliser = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -95,22 +95,22 @@ class Engine:
     def autocast(self) -> AbstractContextManager[object]:
         if self.dtype is torch.float32:
             return nullcontext()
-        # Within a recorded step each cast weight is used once, so autocast's cache of casts would only hold memory.
+        # A step uses each cast weight once, so autocast's cache would only take memory.
         return torch.autocast(self.device.type, self.dtype, cache_enabled=False)
 
     def prepare(self, images: Tensor) -> Tensor:
-        """uint8 images `[N, 3, H, W]` on the device -> normalised floats, channels last."""
+        """Normalise uint8 images `[N, 3, H, W]` on the device, for training; the result is channels last."""
         normalised: Tensor = self._normaliser(images, self.dtype)
         return normalised
 
     def normalised(self, images: Stack) -> Tensor:
-        """Images on any device -> normalised images as in inference: float32, on the device."""
+        """Normalise images on any device, for inference: float32, on the device."""
         return cast(Tensor, self._normaliser(on_device(images, self.device)))
 
     def infer(self, network: nn.Module, images: Stack | Tensor) -> Output:
-        """Logits and features of uint8 images on any device, by `network` in eval mode; on the device.
+        """Logits and features of uint8 images on any device, with `network` in eval mode; on the device.
 
-        Always in float32: what is chosen and reported does not depend on the precision of training.
+        Always in float32, so that selected exemplars and reported accuracies do not depend on the training precision.
         """
 
         def forward(batch: Tensor) -> Output:

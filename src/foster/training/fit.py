@@ -1,4 +1,4 @@
-"""fit: the only training loop, for every method. One pass of it is `step.Step`, which has the only backward pass."""
+"""fit: the training loop of all methods. One iteration is a `step.Step`, which has the only backward pass."""
 
 import math
 import time
@@ -27,8 +27,11 @@ from foster.training.step import ready_step
 
 @dataclass(frozen=True)
 class FitState:
-    """All that changes while a phase is trained. `epoch` and `step` say which step is the next, `loss_sums` what was
-    summed so far in that epoch; `teachers` has the tensors of the phase's teachers that have changed."""
+    """Everything that changes while a phase is trained.
+
+    `epoch` and `step` are the position of the next step. `loss_sums` are the sums of that epoch so far. `teachers` has
+    the tensors of the phase's teachers that have changed.
+    """
 
     network: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
@@ -39,20 +42,20 @@ class FitState:
 
 
 class SavePoint(NamedTuple):
-    """A point at which the training can be saved or stopped: after `num_steps` of an epoch."""
+    """A point at which training can be saved or stopped: after `num_steps` steps of an epoch."""
 
     num_steps: int
     is_epoch_end: bool
     state: Callable[[], FitState]
-    """The state, after a check that losses and weights are finite. It shares its tensors with the training."""
+    """Returns the state, after checking that losses and weights are finite. Its tensors are not copies."""
 
 
 def fit(
     phase: Phase, feed: Feed, engine: Engine, listener: Listener, *, task: int, start: FitState | None = None
 ) -> Generator[SavePoint, None, None]:
-    """Train `phase.network` in place until the phase's last epoch, from `start` where one is given.
+    """Train `phase.network` in place to the end of the phase, from the state `start` if it is given.
 
-    Yields after each step but the last: the caller decides what is saved and whether the training goes on.
+    Yields after each step but the last; the caller may save the state there, or stop.
     """
     network = channels_last(phase.network)
     training_mode(network)
@@ -81,7 +84,7 @@ def fit(
                     phase.on_epoch(epoch)
             seed = replace(feed.address(epoch), purpose="layers").number()
             for index, batch in enumerate(feed.batches(epoch, first_step), start=first_step + 1):
-                # Before every step, so that a phase can be resumed in the middle of an epoch.
+                # Seeded before every step, so that a phase can be resumed in the middle of an epoch.
                 seed_layers(seed + index)
                 step(batch)
                 if index < feed.num_steps:
@@ -97,14 +100,15 @@ def fit(
 
 
 def restore_trained(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Leave `network` exactly as `fit` left it when it ended with these weights, memory layout included."""
+    """Load `weights` into `network` such that it equals, memory layout included, the network that `fit` trained."""
     with explained_misfit():
         channels_last(network).load_state_dict(weights)
     training_mode(network)
 
 
 def _call_again(phase: Phase, epoch: int, start: FitState, optimizer: Optimizer) -> None:
-    """Call `on_epoch` in the middle of an epoch: what it does to the network and the teachers was done before."""
+    """Call `on_epoch` in the middle of an epoch, and undo its changes of the network and the teachers: the saved state
+    already has them."""
     assert phase.on_epoch is not None
     teachers = {name: tensor.detach().clone() for name, tensor in phase.teacher_tensors().items()}
     phase.on_epoch(epoch)
@@ -120,7 +124,7 @@ def _restore(start: FitState, phase: Phase, optimizer: Optimizer) -> None:
 
 @dataclass(frozen=True)
 class _ClosedEpoch:
-    """An epoch whose steps have all been launched; `sums` holds its losses once `copied` has happened."""
+    """An epoch whose steps have all been launched. `sums` has its losses after the event `copied`."""
 
     epoch: int
     rate: float
@@ -129,14 +133,15 @@ class _ClosedEpoch:
     copied: torch.cuda.Event | None
     seconds: float
     ended: float
-    """When, by the clock."""
+    """The time of the clock at its end."""
 
 
 @dataclass
 class EpochLog:
-    """Reports the losses of each epoch one epoch late, so that the device never waits for the host to read them.
+    """Reports the losses of each epoch one epoch later, so that the device never waits for the host to read them.
 
-    `start` is the epoch in which the training began here; `sums_before` are its losses from before that.
+    `start` is the epoch at which this process began, and `sums_before` are the loss sums of that epoch from before a
+    resume.
     """
 
     phase: Phase
@@ -145,12 +150,12 @@ class EpochLog:
     task: int
     start: int = 0
     sums_before: Sequence[float] = ()
-    _last: float = field(default_factory=lambda: time.monotonic())  # a clock that tests may set
+    _last: float = field(default_factory=lambda: time.monotonic())  # tests may replace the clock
     _durations: list[float] = field(default_factory=list)
     _pending: _ClosedEpoch | None = None
 
     def close(self, epoch: int, rate: float, names: tuple[str, ...], sums: Tensor) -> None:
-        """Take the loss sums of a finished epoch, which start again from 0, and report the epoch before it."""
+        """Take the loss sums of a finished epoch, reset them to 0, and report the previous epoch."""
         now = time.monotonic()
         taken, copied = _to_host(sums)
         sums.zero_()
@@ -159,18 +164,19 @@ class EpochLog:
         self._report(previous)
 
     def flush(self) -> None:
-        """Report the last epoch that was closed."""
+        """Report the last closed epoch."""
         pending, self._pending = self._pending, None
         self._report(pending)
 
     def sums_so_far(self, epoch: int, names: Sequence[str], sums: Tensor) -> tuple[float, ...]:
-        """The loss sums of an epoch that is under way, those from before a resume included."""
+        """The loss sums of the current epoch, including those from before a resume."""
         whole = self._with_those_before(epoch, sums.tolist())
         self._check(self._losses(names, whole), epoch)
         return whole
 
     def check_weights(self, epoch: int) -> None:
-        """Refuse weights that are not finite before they are saved: a step after a finite loss may have broken them."""
+        """Raise TrainingError if a weight is not finite. A finite loss does not exclude it: the last step came
+        after."""
         tensors = [tensor for tensor in self.phase.network.state_dict().values() if tensor.is_floating_point()]
         if not bool(torch.stack([tensor.sum(dtype=torch.float64) for tensor in tensors]).sum().isfinite()):
             raise TrainingError(f"the weights are not finite numbers {self._where(epoch)}")
@@ -189,8 +195,8 @@ class EpochLog:
         self._check(losses, closed.epoch)
         epochs = self.phase.fit.epochs
         self._durations.append(closed.seconds)
-        per_epoch = median_low(self._durations)  # a first epoch that was slow says little of the others
-        # This is reported when the next epoch is over: part of the time that was left has passed.
+        per_epoch = median_low(self._durations)  # the first epoch is often slower
+        # The epoch is reported one epoch later, so part of the remaining time has passed.
         left = max(0.0, per_epoch * (epochs - closed.epoch - 1) - (time.monotonic() - closed.ended))
         name = self.phase.name
         self.listener(EpochEnded(self.task, name, closed.epoch, epochs, losses, closed.rate, closed.seconds, left))
@@ -213,11 +219,11 @@ class EpochLog:
 
 
 def _to_host(sums: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-    """A copy of `sums` that arrives on the host without making it wait, and the event after which it is there."""
+    """An asynchronous copy of `sums` to the host, and the event after which it is complete."""
     if not sums.is_cuda:
         return sums.clone(), None
     host = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
     host.copy_(sums, non_blocking=True)
-    copied = torch.cuda.Event(blocking=True)  # the host sleeps until then: most of an epoch
+    copied = torch.cuda.Event(blocking=True)  # the host sleeps instead of polling
     copied.record()
     return host, copied

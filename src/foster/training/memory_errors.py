@@ -1,4 +1,4 @@
-"""Out-of-memory errors as one line, with the numbers and what to lower."""
+"""Out-of-memory errors as one line, with the sizes and the setting to lower."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from foster.errors import DeviceError
 GIB = 2**30
 _CPU_ALLOCATOR = "DefaultCPUAllocator"  # "can't allocate memory" on x86, "not enough memory" on ARM
 _IS_FULL = re.compile(f"out of memory|_ALLOC_FAILED|{_CPU_ALLOCATOR}", re.IGNORECASE)
-"""Messages of torch and the libraries below it; not all of their errors have a class of their own."""
+"""Messages of torch, cuDNN and cuBLAS; not all of these errors have a class of their own."""
 
 _TRIED = re.compile(r"(?:tried|unable) to allocate ([\d.]+ \w+)", re.IGNORECASE)
 
@@ -25,13 +25,13 @@ _ADVICE = {
     ("cpu", "elsewhere"): "end other programs, or give fewer images at a time",
     ("cuda", "elsewhere"): "use device=cpu",
 }
-"""What helps on a kind of device: in training, in a run that can be resumed, and elsewhere."""
+"""Advice for each kind of device: in training, in a run that can be resumed, and elsewhere."""
 
 
 @contextmanager
 def explained_memory_errors(device: torch.device, batch_size: int | None = None, resume: str = "") -> Iterator[None]:
-    """Turns out-of-memory errors into a DeviceError. Without a `batch_size` there is none to lower; `resume` is the
-    command that continues a run, whose batch size cannot change."""
+    """Turn out-of-memory errors into a DeviceError. `batch_size` is that of training, if any. `resume` is the command
+    that continues a run, whose batch size cannot change."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -48,7 +48,7 @@ def explained_memory_errors(device: torch.device, batch_size: int | None = None,
 
 
 def shortage_in(error: BaseException | None) -> BaseException | None:
-    """The out-of-memory error behind `error`, which may have been raised while it was handled; None without one."""
+    """The out-of-memory error in the chain of causes of `error`; None if there is none."""
     while error is not None:
         is_known = isinstance(error, MemoryError | torch.OutOfMemoryError)
         if is_known or (isinstance(error, RuntimeError) and _IS_FULL.search(str(error))):
@@ -61,7 +61,7 @@ def _facts(shortage: BaseException, device: torch.device) -> list[str]:
     tried = _TRIED.search(str(shortage))
     facts = [f"tried to allocate {tried.group(1)}"] if tried else []
     if device.type == "cuda":
-        with suppress(RuntimeError):  # a device that has failed may not even answer this
+        with suppress(RuntimeError):  # a failed device may not answer
             used = torch.cuda.max_memory_allocated(device)
             free, total = torch.cuda.mem_get_info(device)
             facts.append(f"this run needed up to {used / GIB:.1f} GiB")

@@ -1,4 +1,4 @@
-"""The optimizers, and the learning rate of every epoch."""
+"""Optimizers and learning-rate schedules."""
 
 import math
 from collections.abc import Mapping
@@ -14,23 +14,23 @@ from foster.networks.network import Backbone
 from foster.settings.fit import FitSettings
 
 STATE = {"sgd": ("momentum",), "adam": ("mean", "square"), "adamw": ("mean", "square")}
-"""The state of each optimizer for every parameter; Adam also counts its steps."""
+"""The state tensors of each optimizer, one for every parameter; Adam also has a step counter."""
 
 BYTES_WITHOUT_STATE = 12
-"""Of a trained parameter: float32 weight, gradient, and one copy of the weight."""
+"""Bytes of a trained parameter: float32 weight, gradient, and a copy of the weight."""
 
 BETA_OF_SQUARES, EPSILON = 0.999, 1e-8
-"""Of Adam, as torch has them."""
+"""Adam's second beta and epsilon, with torch's defaults."""
 
 
 def bytes_of_parameter(settings: FitSettings) -> int:
-    """The bytes that a trained parameter takes, with what the optimizer keeps of it."""
+    """The bytes of a trained parameter, including the optimizer's state."""
     return BYTES_WITHOUT_STATE + 4 * len(STATE[settings.optimizer])
 
 
 def learning_rate(settings: FitSettings, epoch: int) -> float:
-    """The rate of an epoch: a linear warm-up, then cosine from the full rate towards 0, or times `decay` at each
-    milestone passed."""
+    """The learning rate of an epoch: a linear warm-up, then a cosine from the full rate towards 0, or the full rate
+    multiplied by `decay` at each milestone."""
     warmup = settings.warmup_epochs
     if epoch < warmup:
         return settings.learning_rate * (epoch + 1) / (warmup + 1)
@@ -41,11 +41,11 @@ def learning_rate(settings: FitSettings, epoch: int) -> float:
 
 
 class Optimizer:
-    """SGD, Adam or AdamW over everything that is trained; weight decay on all of it, as the field does.
+    """SGD, Adam or AdamW for all trained parameters, with weight decay on all of them.
 
-    The arithmetic is that of torch's functions. Its classes are not used: the first object imports torch's compiler,
-    which takes as long as a small run. On a GPU rates are tensors on the device, so that a recorded step follows the
-    schedule.
+    It calls torch's functional optimizers. torch's optimizer classes import torch's compiler when the first one is
+    made, which takes as long as a small run. On a GPU, learning rates are tensors on the device, so that a recorded
+    step follows the schedule.
     """
 
     def __init__(self, network: nn.Module, settings: FitSettings, device: torch.device) -> None:
@@ -119,7 +119,7 @@ class Optimizer:
         )
 
     def gradients(self) -> list[Tensor]:
-        """Of all parameters that have one, in a fixed order."""
+        """The gradients of all parameters that have one, in a fixed order."""
         return [parameter.grad for parameter in self._names if parameter.grad is not None]
 
     def drop_gradients(self) -> None:
@@ -127,7 +127,7 @@ class Optimizer:
             parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that changes from step to step, by name."""
+        """All state tensors by name."""
         return {
             f"{kind}.{self._names[parameter]}": tensor
             for kind, of in self.state.items()
@@ -135,7 +135,7 @@ class Optimizer:
         }
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
-        """Continue with saved tensors."""
+        """Load saved state tensors."""
         tensors = self.tensors()
         if tensors.keys() != saved.keys():
             raise ValueError("the state of its optimizer is of other parameters")
@@ -144,7 +144,8 @@ class Optimizer:
 
 
 def _groups(network: nn.Module, trained: list[Tensor], head_rate: float) -> list[tuple[float, list[Tensor]]]:
-    """The parameters that share a rate, and what that is multiplied by: the backbones, and all else, the head."""
+    """Parameter groups with the factors of their learning rates: backbones (1), and the rest, the head
+    (`head_rate`)."""
     if head_rate == 1:
         return [(1.0, trained)]
     backbones = [module for module in network.modules() if isinstance(module, Backbone)]

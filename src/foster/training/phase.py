@@ -1,4 +1,4 @@
-"""What a method yields: a Phase is one training run inside a task, an Evaluate asks how good a network is."""
+"""What a method yields: a Phase is one training run within a task, an Evaluate requests an evaluation."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,11 +24,11 @@ Objective = Callable[[Tensor, Tensor], Terms] | BatchObjective
 
 @dataclass(frozen=True)
 class Phase:
-    """What is trained, on which images, towards what, and how.
+    """One training run: `network` is trained on `data` with the schedule `fit`.
 
-    `objective(images, labels)` takes normalised images and returns each loss term by its name; their sum is minimised
-    by the schedule `fit`. An objective with one argument, `objective(batch)`, gets a `Batch`, which also tells which
-    images they are. Frozen parts of `network` stay as they are.
+    `objective(images, labels)` takes normalised images and returns a dictionary of loss terms, whose sum is minimised.
+    An objective with one argument, `objective(batch)`, gets a `Batch`, which also has the index of each image. Frozen
+    parts of `network` do not change.
     """
 
     name: str
@@ -37,21 +37,21 @@ class Phase:
     fit: FitSettings
     data: ImageSet
     teachers: tuple[nn.Module, ...] = ()
-    """Modules that the objective uses, that are not part of `network`, and that no gradient changes. Tensors of theirs
-    that `on_epoch` or `after_step` changes, as those of a mean teacher, are saved and resumed with the network."""
+    """Other modules that the objective uses. Gradients do not change them; `on_epoch` and `after_step` may change their
+    tensors, as for a mean teacher, which are then saved and resumed with the network."""
     on_epoch: Callable[[int], None] | None = None
-    """Called with the number of each epoch before it starts, and again where a phase goes on in the middle of an epoch.
-    May change tensors of the teachers; any other tensor that it fills must depend on the number alone."""
+    """Called with the number of each epoch before it starts, and again when a phase is resumed in the middle of an
+    epoch. It may change tensors of the teachers; any other tensor that it fills must depend on the number only."""
     after_step: Callable[[], None] | None = None
-    """Called without gradients after each optimizer step. May change tensors of the network and of the teachers, in
-    place; on a GPU it is recorded with the step."""
+    """Called without gradients after each optimizer step. It may change tensors of the network and of the teachers, in
+    place. On a GPU it is recorded with the step."""
     num_views: int = 1
-    """How often each image of a batch is augmented, each time with other random numbers: `batch.views`."""
+    """How many times each image of a batch is augmented, with different random numbers: `batch.views`."""
     replay: ImageSet | None = None
-    """Images of which each step gets a random batch beside its own: `batch.replay`."""
+    """Images of which each step draws a second batch: `batch.replay`."""
 
     def __post_init__(self) -> None:
-        """Refuse a phase that cannot be trained."""
+        """Raise TrainingError for a phase that cannot be trained."""
         if not isinstance(self.data, ImageSet) or not len(self.data):
             raise TrainingError(f"phase '{self.name}' has no images; a memory that holds none gives None for exemplars")
         if not any(parameter.requires_grad for parameter in self.network.parameters()):
@@ -60,7 +60,7 @@ class Phase:
             raise TrainingError(f"phase '{self.name}': num_views and replay need an objective(batch) of one argument")
 
     def teacher_tensors(self) -> dict[str, Tensor]:
-        """All parameters and buffers of the teachers, by names that are the same in every process."""
+        """All parameters and buffers of the teachers, by names that are the same in every run."""
         return {
             f"{index}.{name}": tensor
             for index, teacher in enumerate(self.teachers)
@@ -80,7 +80,7 @@ class Phase:
 
 
 def takes_batch(objective: Callable[..., Any]) -> bool:
-    """Whether an objective takes one argument, a batch, in place of images and labels."""
+    """Whether an objective takes one argument, a batch, instead of images and labels."""
     parameters = inspect.signature(objective).parameters.values()
     needed = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
     return len(needed) == 1 and needed[0].kind is not inspect.Parameter.VAR_POSITIONAL
@@ -101,14 +101,14 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Asks for an evaluation of `network` under the name `variant`, before the task goes on."""
+    """Requests an evaluation of `network` under the name `variant`, before the task continues."""
 
     variant: str
     network: nn.Module
 
 
 def parts_of(phases: Iterable[Phase | Evaluate]) -> Iterator[Phase | Evaluate]:
-    """The phases and evaluations that a method yields; anything else is refused."""
+    """The phases and evaluations that a method yields; raises TrainingError for anything else."""
     if not isinstance(phases, Iterable):
         raise TrainingError(f"phases() must yield a Phase or an Evaluate, and returns {type(phases).__name__}")
     for part in phases:

@@ -1,4 +1,4 @@
-"""One optimizer step: forward, losses, backward, update; as written or, on a GPU, recorded once and replayed."""
+"""One optimizer step: forward, losses, backward, update. On a GPU it can be recorded as a CUDA graph and replayed."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,18 +31,18 @@ from foster.training.phase import Objective, Phase, of_batches
 NUM_WARM_UPS = 3
 
 NUM_VARIANTS = 64
-"""Shapes and modes of one kind of part that may be compiled before torch gives up on it."""
+"""torch.compile's recompile limit: how many shapes and modes of one kind of part may be compiled."""
 
 
 @contextmanager
 def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Optimizer) -> Iterator["Step"]:
-    """The step of a phase, compiled and recorded as the engine wants it; ready to be called with batches of `feed`."""
+    """The step of a phase, compiled and recorded as the engine says, ready for batches of `feed`."""
     modules = (phase.network, *phase.teachers)
-    # In float32 no kernel would run, and blocks that wait for one are not compiled.
+    # Kernels run only in bfloat16, and blocks that use kernels are not compiled: in float32, compiling is faster.
     choose = use_kernels if engine.kernels and engine.dtype is torch.bfloat16 else drop_kernels
     for module in modules:
         choose(module)
-    # What is folded is a copy; `on_epoch` and `after_step` may change a frozen teacher.
+    # Folding copies weights, so a teacher that `on_epoch` or `after_step` may change is not folded.
     changes_teachers = phase.on_epoch is not None or phase.after_step is not None
     is_folding = engine.capture and engine.dtype is torch.bfloat16 and not changes_teachers
     with (
@@ -50,7 +50,8 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Optimizer) -
         folded_frozen_parts(modules, is_folding, engine.dtype),
         compiled_backbones(modules, engine.compile) as switch,
     ):
-        # Left-over sizes, and phases of less than a batch, differ from task to task: each would be compiled again.
+        # Only full batches run compiled: the sizes of last batches differ from task to task, and each would be compiled
+        # again.
         full = feed.batch_size // feed.team.size
         step = Step(
             phase.network,
@@ -63,7 +64,7 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Optimizer) -
             teachers=phase.teachers,
         )
         if engine.capture:
-            # Free the memory that the recordings of the phase before have left.
+            # Free the memory of the previous phase's recordings.
             torch.cuda.empty_cache()
             sizes = {feed.full_size, feed.last_size}
             step.record(sorted(sizes, reverse=True), feed.noise)
@@ -72,12 +73,13 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Optimizer) -
 
 @dataclass
 class Step:
-    """One optimizer step. Each loss term is summed on the device, weighted by the number of images, without waiting.
+    """One optimizer step. Loss terms are summed on the device, weighted by the number of images; the host does not
+    wait.
 
-    `compile_for` is called with the size of each batch, so that only full batches run compiled. Each batch is shared
-    equally by `num_sharing` processes. `after_step` may change the `teachers`.
-    A batch of a size for which the step was recorded replays that CUDA graph. An epoch has at most two sizes, the full
-    one and that of the last, incomplete batch; both are recorded, so that every image counts as it does unrecorded.
+    `compile_for` is called with the size of each batch, so that only full batches run compiled. `num_sharing` processes
+    divide each batch equally. `after_step` may change the `teachers`. If the step was recorded for the size of a batch,
+    its CUDA graph is replayed. An epoch has at most two sizes, the full one and that of the last, incomplete batch.
+    Both are recorded, so no image is dropped or padded.
     """
 
     network: nn.Module
@@ -121,7 +123,7 @@ class Step:
         self.loss_sums += losses * (num_images * self.num_sharing)
 
     def _differentiated(self, batch: Batch) -> tuple[tuple[str, ...], Tensor]:
-        """The names and the values of a batch's loss terms. The parameters get the gradients of their sum."""
+        """The names and values of a batch's loss terms; computes the gradients of their sum."""
         with DeferredGradients() if self._defers else nullcontext():
             with self.engine.autocast:
                 terms = self._objective(batch.prepared(self.engine.prepare))
@@ -132,8 +134,8 @@ class Step:
         return tuple(terms), losses.detach()
 
     def _first(self, batch: Batch) -> tuple[tuple[str, ...], Tensor]:
-        """The same for the first batch. An objective that computes with weights outside of the network, as a penalty on
-        their movement does, needs their gradients at once."""
+        """The same for the first batch. If the objective uses weights outside of the network's forward pass, as a
+        penalty on their change does, gradients cannot be deferred; the step is then computed again."""
         restore = self._snapshot()
         try:
             return self._differentiated(batch)
@@ -144,16 +146,16 @@ class Step:
             return self._differentiated(batch)
 
     def record(self, batch_sizes: Sequence[int], noise: Callable[[int], Batch]) -> None:
-        """Record the step for these batch sizes, with batches of `noise`; all weights and sums stay as they were."""
+        """Record the step for these batch sizes, with batches of `noise`; weights and loss sums are restored."""
         self._pool = torch.cuda.graph_pool_handle()
         for batch_size in batch_sizes:
             recording = None
             with suppress(torch.OutOfMemoryError):
                 recording = self._attempt(noise(batch_size))
             if recording is None:
-                # The pool of a failed recording cannot be used again.
+                # The memory pool of a failed recording cannot be reused.
                 self._pool = torch.cuda.graph_pool_handle()
-                # While it records, the allocator returns no memory to the device.
+                # During a recording the allocator frees no memory; free it before the second attempt.
                 torch.cuda.empty_cache()
                 recording = self._attempt(noise(batch_size))
             self._recordings[batch_size] = recording
@@ -179,14 +181,14 @@ class Step:
                 restore()
             for _ in range(NUM_WARM_UPS):
                 self._run(batch)
-            # Not `torch.cuda.graph`, which empties the memory cache first: filling it again takes time. With several
-            # processes, threads of NCCL go on meanwhile.
+            # `torch.cuda.graph` would empty the memory cache first, and filling it again takes time. With several
+            # processes, NCCL's threads make CUDA calls during the recording: "thread_local" allows them.
             mode = "global" if process_group().is_alone else "thread_local"
             graph.capture_begin(pool=self._pool, capture_error_mode=mode)
             try:
                 self._run(batch)
             except BaseException:
-                with suppress(RuntimeError):  # report the cause, not the failed recording
+                with suppress(RuntimeError):  # raise the cause, not the error of the recording
                     graph.capture_end()
                 raise
             graph.capture_end()
@@ -195,7 +197,7 @@ class Step:
         return _Recording(graph, batch)
 
     def _snapshot(self) -> Callable[[], None]:
-        """A function that restores the weights, buffers, optimizer state and loss sums of now, in place."""
+        """A function that restores the present weights, buffers, optimizer state and loss sums, in place."""
         modules = (self.network, *(self.teachers if self.after_step else ()))
         weights = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
         tensors = [*weights, *self.optimizer.tensors().values()]
@@ -208,14 +210,14 @@ class Step:
                 tensor.copy_(value)
             if len(sums):
                 self.loss_sums.copy_(sums)
-            else:  # there were none before the first step
+            else:  # before the first step
                 self.loss_sums.zero_()
 
         return restore
 
 
 def _check_terms(terms: object) -> None:
-    """Refuse anything but scalar tensors by name."""
+    """Raise TrainingError unless `terms` is a dictionary of scalar tensors."""
     if not isinstance(terms, dict) or not terms:
         raise TrainingError(f"an objective returns its loss terms by name, {{'L_CE': ...}}, not {type(terms).__name__}")
     for name, term in terms.items():
@@ -225,8 +227,10 @@ def _check_terms(terms: object) -> None:
 
 
 def gradients(loss: Tensor, parameters: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    """The gradients of `loss` by `parameters`, inside an objective that computes with them, as SAM does. There,
-    `torch.autograd.grad` alone would give gradients that our kernels have not computed yet."""
+    """The gradients of `loss` with respect to `parameters`, for objectives that use gradients, such as SAM's.
+
+    Use it in place of `torch.autograd.grad`, which would return deferred gradients before our kernels compute them.
+    """
     found = torch.autograd.grad(loss, tuple(parameters))
     if deferred := DeferredGradients.current():
         deferred.compute()
@@ -235,8 +239,8 @@ def gradients(loss: Tensor, parameters: Iterable[Tensor]) -> tuple[Tensor, ...]:
 
 @functools.cache
 def capture_stream(device: int) -> torch.cuda.Stream:
-    """The stream on which steps are recorded. Made once: libraries keep a workspace for every stream."""
-    # With priority over the stream of a frozen branch, which is done sooner.
+    """The stream on which steps are recorded. Created once, because cuBLAS keeps a workspace for every stream."""
+    # It has priority over the stream of the frozen branch, which finishes earlier.
     return torch.cuda.Stream(device, priority=-1)
 
 
@@ -244,21 +248,21 @@ def capture_stream(device: int) -> torch.cuda.Stream:
 class _Recording:
     graph: torch.cuda.CUDAGraph
     batch: Batch
-    """The memory that the graph reads; each step copies its batch there."""
+    """The memory that the graph reads. Each step copies its batch into it."""
 
 
 @functools.cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of a module, compiled once: `(module, maps) -> maps`. The weights are inputs of the compiled code, so
-    another module of the same shape reuses it."""
+    """A method of a module, compiled: `(module, maps) -> maps`. Weights are inputs of the compiled code, so another
+    module of the same shape reuses it."""
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, NUM_VARIANTS)
     return torch.compile(function, dynamic=False, fullgraph=True)
 
 
 @contextmanager
 def compiled_backbones(modules: Iterable[nn.Module], is_wanted: bool) -> Iterator[Callable[[bool], None]]:
-    """Inside, all backbones in `modules` run compiled, but for the parts that are kernels of our own. Yields a switch:
-    `switch(False)` makes them run as written."""
+    """Inside, all backbones in `modules` run compiled, except parts that use our kernels. Yields a function:
+    `switch(False)` makes them run uncompiled."""
     backbones = [part for module in modules for part in module.modules() if isinstance(part, Backbone)]
     replaced = [(part, name) for backbone in backbones for part, name in _compiled_methods(backbone) if is_wanted]
     is_compiled = False
@@ -281,7 +285,7 @@ def compiled_backbones(modules: Iterable[nn.Module], is_wanted: bool) -> Iterato
 
 
 def _compiled_methods(backbone: Backbone) -> list[tuple[nn.Module, str]]:
-    """The methods to replace: those of the parts that the backbone names, or its own `stages`."""
+    """The methods to replace: `forward` of the backbone's `compiled_parts`, or its `stages` if it has none."""
     parts = backbone.compiled_parts()
     if not parts:
         return [(backbone, "stages")]

@@ -1,4 +1,4 @@
-"""Trains the phases of one task in order, for `run` and `learn`. It can stop after any step and be resumed there."""
+"""Trains the phases of one task in order, for `run` and `learn`. Training can stop after any step and resume there."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -25,28 +25,28 @@ from foster.training.fit import FitState, fit, restore_trained
 from foster.training.phase import Evaluate, Phase, parts_of, takes_batch
 
 STEPS_BETWEEN_QUESTIONS = 50
-"""The number of steps after which several processes ask each other whether one wants to save or to stop. They average
-their BatchNorm statistics at the same steps, saved or not, so that a resumed run rounds as an uninterrupted one."""
+"""After this many steps, several processes agree whether to save or to stop. They average their BatchNorm statistics at
+the same steps, saved or not, so that a resumed run has the same rounding as an uninterrupted one."""
 
 CHANGING = ("fit", "optimizer", "teachers")
-"""The parts of a checkpoint that change from step to step."""
+"""The parts of a checkpoint that change with every step."""
 
 REHEARSED_EPOCHS = (4, 40)
-"""The fewest and the most short epochs by which a phase is timed."""
+"""The fewest and the most short epochs in a measurement of a phase's speed."""
 
 
 @dataclass
 class TaskState:
-    """The progress of a task, as a checkpoint holds it."""
+    """The progress of a task, as it is saved in a checkpoint."""
 
     task: int
     kept: dict[str, Tensors] = field(default_factory=dict)
-    """Tensors that do not change until the task ends: the method before it, and the network after each phase."""
+    """Tensors that do not change until the task ends: the method before the task, and the network after each phase."""
     phase: str = ""
-    """The phase that was trained last; empty where none was."""
+    """The phase that was trained last; empty if there is none."""
     num_phases_done: int = 0
     fit: FitState | None = None
-    """The state of the current phase when it was last saved."""
+    """The last saved state of the current phase."""
     seconds_before: float = 0.0
     _began: float = field(default_factory=time.monotonic)
 
@@ -71,11 +71,11 @@ class TaskState:
 
     @property
     def seconds(self) -> float:
-        """How long the task has taken, in all attempts."""
+        """The duration of the task, over all interrupted attempts."""
         return self.seconds_before + time.monotonic() - self._began
 
     def save(self, store: CheckpointStore, facts: Mapping[str, Any], listener: events.Listener) -> None:
-        """Write a checkpoint of this state, and of `facts` that identify the run or learner."""
+        """Write a checkpoint with this state and with the `facts` that identify the run or learner."""
         began = time.monotonic()
         progress: dict[str, Any] = {"task": self.task, "phase": self.phase, "num_phases_done": self.num_phases_done}
         changing: dict[str, Tensors] = {}
@@ -112,10 +112,10 @@ class Trainer:
         evaluate: Callable[[Evaluate], None],
         save: Callable[[], None] | None = None,
     ) -> dict[str, int]:
-        """Train a method's `phases` from `state` on, which is kept up to date. Returns the epochs of every phase.
+        """Train a method's `phases`, starting from `state`, which is updated. Returns the epochs of every phase.
 
-        A phase that was done before only gets its weights back. `state` is saved from time to time, when a stop is
-        asked for, and at each phase's end; without `save`, a stop ends the work and nothing is kept.
+        A phase that is already done gets its saved weights. `save` is called every `checkpoint_minutes`, when a stop is
+        requested, and at the end of each phase; without `save`, nothing is kept after a stop.
         """
         epochs: dict[str, int] = {}
         num_phases = 0
@@ -134,7 +134,7 @@ class Trainer:
             teachers = self.train(phase, state, save)
             state.num_phases_done, state.fit = num_phases, None
             if save is not None:
-                # What follows in the task starts from these weights.
+                # The rest of the task starts from these weights.
                 state.kept[name] = {key: on_host(tensor) for key, tensor in phase.network.state_dict().items()}
                 if teachers:
                     state.kept[f"{name}-teachers"] = teachers
@@ -143,12 +143,12 @@ class Trainer:
         return epochs
 
     def stop_if_asked(self) -> None:
-        """Raise Stopped where this process, or another of its group, was asked to stop."""
+        """Raise Stopped if this process, or another one of its group, was asked to stop."""
         share_stop(self.stop)
         self.stop.raise_if_set()
 
     def train(self, phase: Phase, state: TaskState, save: Callable[[], None] | None) -> Tensors:
-        """Train one phase, from `state.fit` where it has begun. Returns the tensors of its teachers that it changed."""
+        """Train one phase, from `state.fit` if it was interrupted. Returns the changed tensors of its teachers."""
         teachers = {name: on_host(tensor) for name, tensor in phase.teacher_tensors().items()}
         state.phase, saved = phase.name, time.monotonic()
         engine, feed = self.engine, self._feed(phase, state.task)
@@ -163,7 +163,7 @@ class Trainer:
                 ):
                     continue
                 agree_on_statistics(phase.network)
-                # 0 minutes mean after every epoch.
+                # 0 minutes: save after every epoch.
                 is_late = time.monotonic() - saved >= interval and (point.is_epoch_end or interval > 0)
                 if not agreed(self.stop.is_set or (save is not None and is_late)):
                     continue
@@ -191,9 +191,11 @@ def seconds_an_epoch(
     batch_size: int,
     measured_seconds: float = 0.0,
 ) -> float:
-    """Measured seconds of an epoch of `data` in this phase, a mean over `measured_seconds` where many fit in. The first
-    epoch is not timed: it allocates memory and chooses kernels. The network is changed by it, and must not be used
-    afterwards."""
+    """The measured time of an epoch of `data` in this phase, averaged over about `measured_seconds`.
+
+    The first epoch is not timed: it allocates memory and selects kernels. The measurement trains the network, which
+    must not be used afterwards.
+    """
     began: list[float] = []
     stop, (fewest, most) = StopRequest(), REHEARSED_EPOCHS
 

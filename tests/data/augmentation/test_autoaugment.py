@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sklearn_images
 import torch
-from augmented import decided, operated
+from pillow_images import decided, operated
 from torch import Tensor
 
 from foster.data.augmentation.autoaugment import MAGNITUDES, POLICIES, SIGNED, Decisions, draw

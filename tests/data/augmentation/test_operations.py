@@ -5,9 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from augmented import operated
 from PIL import Image, ImageEnhance, ImageOps
-from pillow_images import from_pillow, sample_images, to_pillow
+from pillow_images import from_pillow, operated, sample_images, to_pillow
 
 from foster.data.augmentation.autoaugment import MAGNITUDES, SIGNED
 from foster.data.augmentation.geometry import FILL

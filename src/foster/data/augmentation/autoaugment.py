@@ -1,4 +1,4 @@
-"""AutoAugment: for each image one of 25 sub-policies, and in it two operations, each with its own coin and sign.
+"""AutoAugment: one of 25 sub-policies for each image, with two operations, each with a probability and a random sign.
 
 The policies are those of the paper (Cubuk et al., 2019) for CIFAR-10 and for ImageNet, with the magnitudes of the
 public PyTorch port that FOSTER used.
@@ -18,7 +18,7 @@ from foster.data.augmentation.operations import FAMILIES, OPERATIONS, Change, Wo
 
 NUM_SLOTS = 2
 
-# What the magnitude indices 0 to 9 mean. An operation without magnitude has zeros.
+# The magnitudes of the indices 0 to 9. An operation without magnitude has zeros.
 MAGNITUDES: dict[str, list[float]] = {
     "ShearX": np.linspace(0, 0.3, 10).tolist(),
     "ShearY": np.linspace(0, 0.3, 10).tolist(),
@@ -36,7 +36,7 @@ MAGNITUDES: dict[str, list[float]] = {
     "Equalize": [0.0] * 10,
 }
 
-# Their magnitude is taken with a plus or a minus, by a fair coin for each image.
+# Operations whose magnitude is negated with probability 1/2.
 SIGNED = frozenset(
     ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Color", "Sharpness", "Brightness", "Contrast")
 )
@@ -103,7 +103,7 @@ POLICIES: dict[str, tuple[SubPolicy, ...]] = {
 
 
 class Decisions(NamedTuple):
-    """What happens to each image, drawn before any pixel is touched; both `[N, 2]` on the CPU."""
+    """The operations of each image; both `[N, 2]` on the CPU."""
 
     operations: Tensor  # int64: position in OPERATIONS, or -1 for nothing
     magnitudes: Tensor  # float64, with sign
@@ -113,7 +113,7 @@ class Decisions(NamedTuple):
 
 
 class _PolicyTable(NamedTuple):
-    """A policy as flat arrays `[25 * 2]`; the magnitudes twice, `[2 * 25 * 2]`: with a plus, then with a minus."""
+    """A policy as flat arrays `[25 * 2]`. `magnitudes` `[2 * 25 * 2]` has positive signs first, then negative ones."""
 
     operations: NDArray[np.int64]
     probabilities: NDArray[np.float64]
@@ -134,7 +134,7 @@ def _policy_table(policy: str) -> _PolicyTable:
 
 
 def draw(policy: str, num_images: int, generator: torch.Generator) -> Decisions:
-    """Decisions for `num_images` images by the named policy."""
+    """Draw the decisions of a policy for `num_images` images."""
     table = _policy_table(policy)
     num_operations = len(table.operations)
     sub_policies = torch.randint(num_operations // NUM_SLOTS, (num_images, 1), generator=generator).numpy()
@@ -147,7 +147,7 @@ def draw(policy: str, num_images: int, generator: torch.Generator) -> Decisions:
 
 
 def works(decisions: Decisions, height: int, width: int, has_kernels: bool) -> Sequence[Work]:
-    """What `decisions` mean for images of this size: by kernels, a work for each of an image's operations."""
+    """The work for images of this size: with kernels, one for each of the two operations; otherwise one for both."""
     if not has_kernels:
         return [plan(decisions, height, width)]
     operations, magnitudes = (values.numpy() for values in decisions)
@@ -155,16 +155,16 @@ def works(decisions: Decisions, height: int, width: int, has_kernels: bool) -> S
 
 
 class _Pass(NamedTuple):
-    """What one family of operations does to its images."""
+    """One family of operations, applied to its images."""
 
     change: Change
-    positions: NDArray[np.int64]  # of its images, those of the same operation together
-    counts: list[int]  # how many images each operation of the family has
+    positions: NDArray[np.int64]  # of its images, grouped by operation
+    counts: list[int]  # the number of images of each operation
     parameters: NDArray[Any]
 
 
 def plan(decisions: Decisions, height: int, width: int) -> Work:
-    """The same without kernels: a family changes all of its images together, those of the first slot first."""
+    """The work without kernels: each family is applied to all of its images at once, first operations first."""
     operations, magnitudes = (values.numpy().T for values in decisions)
     passes = [
         family_pass
@@ -185,7 +185,7 @@ def plan(decisions: Decisions, height: int, width: int) -> Work:
 
 
 def _passes(operations: NDArray[np.int64], magnitudes: NDArray[np.float64], height: int, width: int) -> Iterator[_Pass]:
-    """The passes for one operation of each image; there is none for a family without images."""
+    """The passes for one operation of each image; families without images have none."""
     numbers = itertools.count()
     for family in FAMILIES:
         members = [np.flatnonzero(operations == next(numbers)) for _ in family.operations]

@@ -1,4 +1,4 @@
-"""CutMix inside a training step, for distillation: teacher and student see the same mixed images.
+"""CutMix within a training step, for distillation: teacher and student get the same mixed images.
 
 Random numbers come from the device's default generator, so that a CUDA graph draws new ones in each replay. The i-th
 image of a batch is mixed with the i-th from the end.
@@ -9,15 +9,15 @@ from torch import Tensor
 
 
 def cutmix(images: Tensor, share: float) -> Tensor:
-    """A rectangle of another image of the batch in about `share` of the images `[N, C, H, W]`; shape as it was."""
+    """Images `[N, C, H, W]`, of which about `share` have a rectangle of another image of the batch."""
     return torch.where(_rectangles(images, share), images.flip(0), images)
 
 
 def _rectangles(images: Tensor, share: float) -> Tensor:
-    """A mask bool `[N, 1, H, W]`: a rectangle in about `share` of the images.
+    """A mask, bool `[N, 1, H, W]`, with a rectangle in about `share` of the images.
 
-    It has the image's aspect. Its share of the area is uniform from 0 to 1, its centre uniform over the image; what
-    lies outside the image is cut off.
+    The rectangle has the aspect ratio of the image. Its area is uniform from 0 to that of the image, its centre is
+    uniform over the image, and it is clipped to the image.
     """
     num_images, _, height, width = images.shape
     area, x, y, chosen = torch.rand(4, num_images, 1, device=images.device)

@@ -1,9 +1,9 @@
-"""AutoAugment's fourteen operations on whole batches of images, computed as Pillow computes them.
+"""AutoAugment's 14 operations on batches of images, computed as in Pillow.
 
-Operations come in families whose members share one pass over the pixels, whatever the mixture of members. Arithmetic is
-done in integers, or in the float type that Pillow uses and one operator at a time (a fused multiply-add rounds
-differently), so the results do not depend on the device. They equal those of Pillow on x86. On ARM, Pillow itself is
-compiled with fused multiply-adds: up to 0.23 % of the values of shears, Sharpness, Color and Contrast differ.
+Operations form families; a family is applied in one pass over the pixels, whatever its operations are. Arithmetic is in
+integers, or in Pillow's float type with one operator at a time (a fused multiply-add rounds differently), so results do
+not depend on the device. They equal Pillow's on x86. On ARM, Pillow is compiled with fused multiply-adds: up to 0.23 %
+of the values of shears, Sharpness, Color and Contrast differ.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,39 +20,39 @@ from foster.data.augmentation.geometry import rotation, shear, transform_nearest
 from foster.kernels.operations import COLUMNS, operate
 
 LUMA_WEIGHTS = tuple(weight / (1 << 16) for weight in (19595, 38470, 7471))  # ITU-R 601-2 in Pillow's fixed point
-WORD = 8  # bytes: the size of the largest element that is sent
+WORD = 8  # bytes of the largest element type
 SENT_TYPES = {np.dtype(np.int64): torch.int64, np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64}
 
-# Magnitudes `[n]`, height and width to a row of parameters for each image.
+# (magnitudes `[n]`, height, width) -> a row of parameters for each image.
 Prepare = Callable[[NDArray[np.float64], int, int], NDArray[Any]]
-# Images `[n, 3, H, W]` uint8, contiguous and sorted by operation, which are changed in place; how many there are of
-# each operation of the family; parameters with a row for each image.
+# (images, counts, parameters): images `[n, 3, H, W]` uint8, contiguous and sorted by operation, are changed in place;
+# counts are the numbers of images of each operation of the family; parameters have a row for each image.
 Change = Callable[[Tensor, Sequence[int], Tensor], None]
 
 
 class Operation(NamedTuple):
-    """One member of the family of operations that have the same `change`."""
+    """An operation. Operations with the same `change` are a family."""
 
     change: Change
     prepare: Prepare
 
 
 class Family(NamedTuple):
-    """Operations that share a pass, as they follow each other in OPERATIONS."""
+    """Operations that are applied in one pass; they are consecutive in OPERATIONS."""
 
     change: Change
     operations: tuple[Operation, ...]
 
 
 class Work(NamedTuple):
-    """`change(images, *send(arrays, device))`: what is to be done with some images, decided and not yet done."""
+    """A deferred change of some images: `change(images, *send(arrays, device))`."""
 
     arrays: Sequence[NDArray[Any]]
     change: Callable[..., Tensor]
 
 
 def send(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
-    """Small arrays of SENT_TYPES as tensors on `device`: one transfer for all, and the CPU does not wait for it."""
+    """Small arrays of SENT_TYPES as tensors on `device`, in one asynchronous transfer."""
     sizes = [-(-array.nbytes // WORD) for array in arrays]
     parcel = torch.empty(sum(sizes), dtype=torch.int64, pin_memory=device.type == "cuda")
     rest = parcel.numpy()
@@ -67,9 +67,10 @@ def send(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
 
 
 def by_kernel(operations: NDArray[Any], magnitudes: NDArray[np.float64], height: int, width: int) -> Work:
-    """Each image with its own operation `[n]`, a position in OPERATIONS or -1 for nothing, in one pass of the GPU.
+    """The work that applies one operation to each image in one pass on the GPU. `operations` `[n]` are positions in
+    OPERATIONS, or -1 for none.
 
-    The pixels are the same as without kernels, bit for bit.
+    The pixels are exactly those without kernels.
     """
     choices = np.zeros((len(operations), COLUMNS), np.int64)
     numbers = np.zeros(len(operations))
@@ -86,14 +87,15 @@ def by_kernel(operations: NDArray[Any], magnitudes: NDArray[np.float64], height:
 
 
 def brighten(images: Tensor, factor: Tensor) -> Tensor:
-    """Every image times its own factor `[n]` float32: 0 is black, 1 changes nothing."""
+    """Multiply every image by its factor `[n]` float32: 0 is black, 1 changes nothing."""
     return images.float().mul_(factor.view(-1, 1, 1, 1)).clamp_(0, 255).to(torch.uint8)
 
 
 def _enhance(images: Tensor, counts: Sequence[int], factor: Tensor) -> None:
-    """Pillow's `Image.blend` from a degenerate image (factor 0) through the image (factor 1) and beyond.
+    """Pillow's `Image.blend` of a degenerate image (factor 0) and the image (factor 1); larger factors extrapolate.
 
-    The degenerate image of Sharpness is smooth, of Color grey, of Contrast flat and of Brightness black.
+    The degenerate image is the smoothed image for Sharpness, the grey image for Color, the mean for Contrast, and black
+    for Brightness.
     """
     num_sharpness, num_colour, num_contrast, num_brightness = counts
     originals = images.float()
@@ -104,7 +106,7 @@ def _enhance(images: Tensor, counts: Sequence[int], factor: Tensor) -> None:
     grey, to_flatten = grey.expand_as(coloured).split_with_sizes((num_colour, num_contrast))
     flat = _rounded_mean(to_flatten[:, :1]).expand_as(to_flatten)
     degenerate = torch.cat((smooth, grey, flat, black))
-    # The fraction is dropped, not rounded.
+    # Values are truncated, not rounded.
     images.copy_(originals.sub_(degenerate).mul_(factor.view(-1, 1, 1, 1)).add_(degenerate).clamp_(0, 255))
 
 
@@ -126,20 +128,20 @@ def _rounded_mean(grey: Tensor) -> Tensor:
 
 
 def _smooth(images: Tensor) -> Tensor:
-    """Pillow's SMOOTH filter, which leaves the outermost pixels alone."""
+    """Pillow's SMOOTH filter, which does not change the outermost pixels."""
     sums = (images[:, :, :-2] + images[:, :, 1:-1]).add_(images[:, :, 2:])
     sums = (sums[..., :-2] + sums[..., 1:-1]).add_(sums[..., 2:])
     result = images.clone()
     centre = result[:, :, 1:-1, 1:-1]
-    # A sum of integers over 13 is never half-way between two integers, so it does not matter how exact the quotient is.
+    # An integer divided by 13 is never halfway between two integers, so rounding errors of the quotient do not matter.
     centre.copy_(sums.add_(centre, alpha=4).div_(13).round_())
     return result
 
 
 def _look_up(images: Tensor, counts: Sequence[int], parameters: Tensor) -> None:
-    """Each value replaced by what the table `[256]` of its image and channel says.
+    """Replace each value by its entry in the table `[256]` of its image and channel.
 
-    `parameters` `[n, 2]` int64: the value from which on Solarize inverts, and the bits that Posterize keeps.
+    `parameters` `[n, 2]` int64: the threshold of Solarize, and the bit mask of Posterize.
     """
     num_posterize, num_solarize, num_invert, num_autocontrast, num_equalize = counts
     num_known = num_posterize + num_solarize + num_invert
@@ -152,13 +154,13 @@ def _look_up(images: Tensor, counts: Sequence[int], parameters: Tensor) -> None:
     stretched_tables, span = _autocontrast_tables(stretched, values)
     spread_tables, spacing = _equalize_tables(spread, values)
     measured = torch.cat((stretched_tables, spread_tables)).clamp_(0, 255)
-    # A channel with too few different values stays as it is.
+    # A channel with too few different values does not change.
     tables[num_known:] = torch.where(torch.cat((span, spacing)) > 0, measured, values)
     torch.gather(tables, 2, pixels, out=images.flatten(2))
 
 
 def _autocontrast_tables(pixels: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """From the lowest value of a channel (to 0) to the highest (to 255): tables in float64, and the span it had."""
+    """The tables, float64, that map the lowest value of a channel to 0 and the highest to 255, and their difference."""
     lowest = pixels.amin(2, keepdim=True)
     span = (pixels.amax(2, keepdim=True) - lowest).double()
     scale = values[255:] / span  # `255 / span` would multiply by a rounded reciprocal
@@ -166,16 +168,16 @@ def _autocontrast_tables(pixels: Tensor, values: Tensor) -> tuple[Tensor, Tensor
 
 
 def _equalize_tables(pixels: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """The values of a channel spread so that all are about equally frequent: tables, and how many pixels a step has."""
+    """The tables of histogram equalisation, and the number of pixels of each step."""
     counts = _histograms(pixels, values)
     num_below = counts.cumsum(2).sub_(counts)
     spacing = num_below.gather(2, pixels.amax(2, keepdim=True)) // 255
-    # Below 2 ** 24 a float32 quotient falls short of an integer whenever the exact one does.
+    # Below 2 ** 24, a float32 quotient is below an integer if the exact quotient is.
     return (num_below + spacing // 2) / spacing, spacing
 
 
 def _histograms(pixels: Tensor, values: Tensor) -> Tensor:
-    """How often each value stands in each channel, int64 `[n, 3, 256]`."""
+    """The histogram of each channel, int64 `[n, 3, 256]`."""
     counts = torch.zeros((*pixels.shape[:2], 256), dtype=torch.int64, device=pixels.device)
     return counts.scatter_add_(2, pixels, values[1].expand_as(pixels))
 
@@ -201,13 +203,13 @@ def _threshold(thresholds: NDArray[np.float64], height: int, width: int) -> NDAr
 
 
 def _nothing(magnitudes: NDArray[np.float64], height: int, width: int) -> NDArray[np.int64]:
-    """Inverted from zero on for Invert; AutoContrast and Equalize measure what they need."""
+    """Threshold 0 for Invert; AutoContrast and Equalize ignore the parameters."""
     return np.full((len(magnitudes), 2), (0, 255))
 
 
-# Families stand together and their members in the order that `change` expects. The magnitude of a shear is a slope, of
-# a translation a fraction of the width or height, of Rotate degrees; Sharpness, Color, Contrast and Brightness use the
-# factor 1 + magnitude; Posterize keeps that many bits, Solarize inverts from that value on; the others need none.
+# The operations of a family are consecutive, in the order that its `change` expects. The magnitude is a slope for
+# shears, a fraction of the width or height for translations, degrees for Rotate, the factor - 1 for Sharpness, Color,
+# Contrast and Brightness, the number of bits for Posterize, and the threshold for Solarize. The others have none.
 OPERATIONS: dict[str, Operation] = {
     "ShearX": Operation(shear, _slopes),
     "ShearY": Operation(shear, _slopes),
@@ -231,4 +233,4 @@ _ALL = tuple(OPERATIONS.values())
 MEASURING = [
     k for k, (name, member) in enumerate(OPERATIONS.items()) if member.change is _look_up or name == "Contrast"
 ]
-"""Operations that need a table or the mean of their image before they change a pixel."""
+"""Operations that need a lookup table or the mean of their image."""

@@ -1,8 +1,8 @@
-"""Augmentation of whole batches on the device that holds them: crop, flip, brightness, AutoAugment, Cutout.
+"""Augmentation of batches on their device: crop, flip, brightness, AutoAugment, Cutout.
 
-All random decisions are drawn on the CPU first, as small arrays with a row for each image; they travel to the device
-together, and the pixels follow. So the same generator gives the same images on every device and for every chunk size,
-and the device is never asked which image needs what.
+All random decisions are drawn on the CPU first, as small arrays with a row for each image, and sent to the device
+together. So the same generator gives the same images on every device and for every chunk size, and the host never waits
+for the device.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,35 +22,36 @@ from foster.kernels.operations import can_operate
 from foster.settings.augmentation import Augmentation
 
 CHUNK_PIXELS = {"cpu": 1 << 19, "cuda": 1 << 23}
-"""Images are augmented in chunks of so many pixels: temporary tensors fit into a CPU's cache or a GPU's memory."""
+"""Images are augmented in chunks of this many pixels, so that temporary tensors fit into a CPU's cache or a GPU's
+memory."""
 
 Part = slice | NDArray[np.int64]
-"""Some of a set's images: a slice, or their positions."""
+"""A part of a set of images: a slice, or positions."""
 
 Change = Callable[[Part, bool], Sequence[Work]]
-"""One kind of augmentation with its random numbers drawn: the work to do on some of the images, in order. The flag says
-whether our kernels can be used."""
+"""(part, whether kernels can be used) -> the work for that part: one kind of augmentation whose random numbers are
+drawn."""
 
 BRIGHTNESS = list(OPERATIONS).index("Brightness")
 
 
 class Changes:
-    """The augmentation of a set of images, with all random numbers drawn from a CPU generator. It can be applied to any
-    part of the set; the result does not depend on the division into parts or on the device."""
+    """The augmentation of a set of images, with all random numbers drawn. It can be applied to any part of the set; the
+    result does not depend on the division into parts or on the device."""
 
     def __init__(self, augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> None:
         planned = [plan(augmentation, shape, generator) for plan in PLANS]
         self._changes = [change for change in planned if change is not None]
 
     def done_to_all(self, images: Tensor) -> Tensor:
-        """The whole set, augmented. `images` is not changed; it is returned itself where there is nothing to do."""
+        """The augmented set. `images` is not changed; it is returned itself if there is nothing to do."""
         if not self._changes:
             return images
         chunks = [self.done_to(images[part], part) for part in _chunks(images)]
         return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
 
     def done_to(self, images: Tensor, part: Part) -> Tensor:
-        """The images `part` of the set, augmented. `images` is not changed."""
+        """The augmented `images`, which are the part `part` of the set. `images` is not changed."""
         has_kernels = can_operate(images)
         works = [work for change in self._changes for work in change(part, has_kernels)]
         tensors = iter(send([array for work in works for array in work.arrays], images.device))
@@ -60,9 +61,9 @@ class Changes:
 
 
 class PhotoChanges(Changes):
-    """The augmentation of photos of these `sizes` `[N, 2]`: which rectangle of each is cut out (`boxes` `[N, 4]`) and
-    whether it is mirrored (`is_mirrored` `[N]`); the rest is applied to the resulting images of `shape`. Where the
-    augmentation draws no rectangles, `frames` gives them."""
+    """The augmentation of photos of these `sizes` `[N, 2]`: the rectangle that is cut out of each (`boxes` `[N, 4]`)
+    and whether it is mirrored (`is_mirrored` `[N]`). The other changes are applied to the resulting images of `shape`.
+    If the augmentation has no random rectangles, `frames` gives them."""
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ def _plan_resized_crop(augmentation: Augmentation, shape: torch.Size, generator:
 
 
 def _plan_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Change | None:
-    """Crop and flip in one: both only say from where each pixel comes."""
+    """Crop and flip in one gather of pixels."""
     padding = 0 if augmentation.resized_crop else augmentation.crop_padding
     if not (padding or augmentation.flip):
         return None
@@ -166,13 +167,13 @@ def _plan_cutout(augmentation: Augmentation, shape: torch.Size, generator: torch
         return None
     num_images, _, height, width = shape
     rows, columns = (torch.randint(size, (num_images,), generator=generator).numpy() for size in (height, width))
-    # Half a pixel back there is as much of the square before the centre as after it.
+    # Half a pixel less makes the square symmetric around the centre.
     centres = np.stack((rows, columns), axis=1) - 0.5
     return lambda part, has_kernels: [Work([centres[part]], partial(_cut_out, reach=augmentation.cutout // 2))]
 
 
 def _cut_out(images: Tensor, centres: Tensor, reach: int) -> Tensor:
-    """Black where both row and column are less than `reach` away from the image's centre `[n, 2]`."""
+    """Make pixels black whose row and column are both less than `reach` from the centre `[n, 2]` of the square."""
     height, width = images.shape[2:]
     pixels = torch.arange(max(height, width), device=images.device)
     is_kept = (pixels - centres.unsqueeze(2)).abs_() >= reach

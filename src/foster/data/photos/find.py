@@ -32,14 +32,11 @@ MOST_NAME_BYTES = 255
 """The longest file name of common file systems."""
 
 WITHOUT_ENDING = "without an ending"
-LINKED_FOLDERS, UNREADABLE_FOLDERS = "linked folders", "unreadable folders"
+LINKED_FOLDERS, UNREADABLE_FOLDERS = "linked folder(s)", "unreadable folder(s)"
 BESIDE_CLASSES = "beside the class folders"
-RAW_PHOTOS = frozenset({".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2"})
-"""What cameras write that is not decoded."""
 
 SPLIT_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
 MONTH = "jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(tember)?|oct(ober)?|(nov|dec)(ember)?"
-MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DATE = re.compile(rf".*(19|20)\d\d.*|\d{{3}}\w{{5}}|{MONTH}", re.IGNORECASE)
 """Names of folders that are dates and no classes: 2024, 17.5.2024, January, or a camera's 100CANON."""
 
@@ -147,7 +144,7 @@ def _from_folder(folder: Path) -> Photos:
         raise DataError(f"{title} must have one subfolder for each class; it holds {loose} and no subfolder")
     items: list[ImageLike] = []
     labels: list[str] = []
-    names = _class_names(entries, title)
+    names = [class_name(entry.name, title) for entry in entries]
     passed_over = Counter({BESIDE_CLASSES: len(seen) - len(entries)})
     inner: dict[Path, tuple[str, ...]] = {}
     for entry, name in zip(entries, names, strict=True):
@@ -164,21 +161,6 @@ def _from_folder(folder: Path) -> Photos:
     empty = tuple(name for name in dict.fromkeys(names) if name not in full)
     check_are_classes(inner, title)
     return Photos(items, tuple(labels), title, passed_over, empty)
-
-
-def _class_names(folders: Sequence[Path], origin: str) -> list[str]:
-    """The class of each folder. Two spellings of one word in Unicode are one class; two other names never are."""
-    names: list[str] = []
-    spellings: dict[str, str] = {}
-    for folder in folders:
-        name, spelling = class_name(folder.name, origin), unicodedata.normalize("NFC", folder.name)
-        other = spellings.setdefault(name, spelling)
-        if other != spelling:
-            raise DataError(
-                f"the folders {other!r} and {spelling!r} would both be class '{name}'; rename one ({origin})"
-            )
-        names.append(name)
-    return names
 
 
 def _from_csv(path: Path) -> Photos:
@@ -323,13 +305,7 @@ def passed_over_text(passed_over: Mapping[str, int]) -> str:
     ordered = sorted(passed_over.items(), key=lambda entry: -entry[1])
     num_others = sum(count for _, count in ordered[NUM_SHOWN:])
     others = [f"{num_others} others"] if num_others else []
-    return ", ".join([*(_passed_over(what, count) for what, count in ordered[:NUM_SHOWN]), *others])
-
-
-def _passed_over(what: str, count: int) -> str:
-    if what in RAW_PHOTOS:
-        return f"{count} {what} (to use {'it' if count == 1 else 'them'}, save as JPEG)"
-    return f"{count} {what.removesuffix('s') if count == 1 and what in (LINKED_FOLDERS, UNREADABLE_FOLDERS) else what}"
+    return ", ".join([*(f"{count} {what}" for what, count in ordered[:NUM_SHOWN]), *others])
 
 
 def read_text(path: Path, title: str, kind: str = "text") -> str:
@@ -387,19 +363,12 @@ def check_are_classes(inner: Mapping[Path, Sequence[str]], title: str) -> None:
     is_by_date = all(DATE.fullmatch(entry.name) for entry in inner)
     is_group = len(names) > len(inner)  # not one folder in each, such as cat/images and dog/images
     if is_by_date or is_group:
-        ordered = sorted(inner, key=lambda entry: _month(entry.name))
-        first, taken = ordered[0], some([entry.name for entry in ordered])
+        first, taken = next(iter(inner)), some([entry.name for entry in inner])
         raise DataError(
             f"{title} holds only folders of folders ({taken}), one level above the classes; if the classes are "
             f"{some(inner[first])}, give '{shown(first)}', and each of the others to a learn of its own; if they are "
             f"{taken}, put their photos directly into them"
         )
-
-
-def _month(name: str) -> int:
-    """1 to 12 for the name of a month, and 13 for others."""
-    found = re.fullmatch(MONTH, name, re.IGNORECASE)
-    return 1 + MONTHS.index(name[:3].lower()) if found else 13
 
 
 def item_name(item: ImageLike, position: int) -> str:

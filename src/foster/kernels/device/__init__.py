@@ -1,4 +1,5 @@
-"""What runs on the GPU, in Triton and in Gluon, its language with explicit layouts. Imported only where Triton is."""
+"""The kernels, written in Triton and in Gluon (Triton's language with explicit layouts). Importing this needs
+Triton."""
 
 from foster.kernels.device import operations
 from foster.kernels.device.convolution import convolve

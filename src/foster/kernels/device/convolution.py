@@ -1,6 +1,7 @@
 # mypy: ignore-errors
 # ruff: noqa: RUF005  (Gluon has no tuple unpacking)
-"""The forward kernel, which also computes input gradients: output = weight . windows, on the tensor cores."""
+"""The 3x3 convolution on the tensor cores, which also computes gradients of inputs: output [channels, pixels] =
+weight [channels, depth] x windows [depth, pixels], summed over taps."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -19,7 +20,7 @@ from foster.kernels.device.windows import load_middle, load_tap, place_windows, 
 
 @gluon.jit
 def named_image(x, pixels: gl.constexpr, depth: gl.constexpr):
-    """[pixels, depth] -> operand B [depth, pixels]."""
+    """Permute [pixels, depth] to operand B [depth, pixels]."""
     steps: gl.constexpr = 1 if depth == 16 else 2
     x = x.reshape([pixels, depth // (16 * steps), 4, steps, 2, 2])
     return x.permute([1, 3, 4, 2, 5, 0]).reshape([depth, pixels])
@@ -27,7 +28,7 @@ def named_image(x, pixels: gl.constexpr, depth: gl.constexpr):
 
 @gluon.jit
 def named_weight(w, channels: gl.constexpr, depth: gl.constexpr, warps: gl.constexpr):
-    """[channels, depth] -> operand A [channels, depth]."""
+    """Permute [channels, depth] to operand A [channels, depth]."""
     steps: gl.constexpr = 1 if depth == 16 else 2
     w = w.reshape([warps, 8, channels // (16 * warps), 2, depth // (16 * steps), 4, steps, 2, 2])
     return w.permute([2, 0, 3, 1, 4, 6, 7, 5, 8]).reshape([channels, depth])
@@ -35,14 +36,14 @@ def named_weight(w, channels: gl.constexpr, depth: gl.constexpr, warps: gl.const
 
 @gluon.jit
 def unnamed_output(y, pixels: gl.constexpr, channels: gl.constexpr, warps: gl.constexpr):
-    """Product [channels, pixels] -> [pixels, channels]."""
+    """Undo the permutations: product [channels, pixels] to [pixels, channels]."""
     y = y.reshape([channels // (16 * warps), warps, 2, 8, pixels])
     return y.permute([4, 1, 3, 0, 2]).reshape([pixels, channels])
 
 
 @gluon.jit
 def frozen_norm(y, channel, norm):
-    """y [pixels, channels], normalised by running statistics."""
+    """BatchNorm of y [pixels, channels] with running statistics."""
     gamma = gl.load(norm.gamma + channel).to(gl.float32)
     scale = gamma * gl.rsqrt(gl.load(norm.running_var + channel).to(gl.float32) + norm.eps)
     shift = gl.load(norm.beta + channel).to(gl.float32) - gl.load(norm.running_mean + channel).to(gl.float32) * scale
@@ -55,16 +56,17 @@ def convolve(
     shape: gl.constexpr, strides: gl.constexpr, tile: gl.constexpr, is_even: gl.constexpr,
     added_shape: gl.constexpr, is_rectified: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
-    """A block, as the ConvolutionTile has it, of the convolution of `images` with `weight`.
+    """One program computes one tile (`tile`, a ConvolutionTile) of the convolution of `images` with `weight`.
 
-    The output has, by its Geometry, `down` times fewer rows and columns than the input, or `up` times more (then the
-    input counts as having zeros between its rows and columns: the gradient of a strided convolution). The weight's
-    Strides may turn the taps round. `is_even` promises that blocks end where the pixels end.
+    `shape` is a Geometry: the output has `down` times fewer rows and columns than the input, or `up` times more; in the
+    second case zeros are inserted between the input's rows and columns, as the gradient of a strided convolution needs.
+    `strides` may reverse the taps. `is_even`: the number of pixels is a multiple of the tile, so no mask is needed.
 
-    Then, where an argument is not None: BatchNorm with running statistics, of a Norm; maps `added`, which have a
-    Geometry of their own; ReLU; the gradient of a ReLU behind a BatchNorm, of a Gate. What is stored is summed up over
-    the block's pixels into partials [2, out_channels, blocks]: itself and its square or, as a gradient, its product
-    with the gate's centred maps. Pixels beyond the last are zero throughout and add nothing.
+    The epilogue has these steps, each only if its argument is not None: BatchNorm with running statistics (`norm`),
+    addition of maps (`added`, with the Geometry `added_shape`), ReLU, the gradient of a ReLU after a BatchNorm
+    (`gate`). The stored values are summed over the tile's pixels into `partials` [2, out_channels, blocks], together
+    with their squares or, with a gate, their products with its centred maps. Pixels after the last are zero and add
+    nothing.
     """
     if is_early:
         gdc_wait()
@@ -82,7 +84,7 @@ def convolve(
     first_channel = gl.program_id(1) * channels
     first_pixel = gl.program_id(0) * pixels
 
-    # All loads that fit into registers are sent off before the first use of any.
+    # Issue all loads that fit into registers before the first use of any of them.
     read: gl.constexpr = weight_load_layout(channels, depth, warps_pixels * warps_channels, strides.out, strides.into)
     start = weight + ((first_channel + gl.arange(0, channels, layout=gl.SliceLayout(1, read))) * strides.out)[:, None]
     k = gl.arange(0, depth, layout=gl.SliceLayout(0, read))[None, :]
@@ -110,7 +112,7 @@ def convolve(
         x = load_tap(pointers, k, row, column, is_pixel, tap // 3 - 1, tap % 3 - 1, shape)
         ahead = ahead + (x,)
 
-    # What the end needs is on its way while the tensor cores work.
+    # Load what the epilogue needs while the tensor cores work.
     written: gl.constexpr = output_layout(pixels, channels, warps_pixels, warps_channels)
     out_pixel = first_pixel + gl.arange(0, pixels, layout=gl.SliceLayout(1, written))
     channel = first_channel + gl.arange(0, channels, layout=gl.SliceLayout(0, written))

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: RUF005  (Gluon has no tuple unpacking)
-"""The gradients of weights: sums over all pixels, in two kernels and always in the same order. One launch takes several
+"""Gradients of convolution weights: sums over all pixels in a fixed order, by two kernels. One launch computes several
 layers of the same shape."""
 
 from triton.experimental import gluon
@@ -14,14 +14,14 @@ from foster.kernels.device.windows import load_tap, place_windows
 
 @gluon.jit
 def named_gradient(y, groups: gl.constexpr, pixels: gl.constexpr, channels: gl.constexpr, warps: gl.constexpr):
-    """[groups, pixels, channels] -> operand A [groups, channels, pixels]."""
+    """Permute [groups, pixels, channels] to operand A [groups, channels, pixels]."""
     y = y.reshape([groups, pixels // 16, 2, 2, 4, warps, 8, channels // (16 * warps), 2])
     return y.permute([0, 7, 5, 8, 6, 1, 2, 4, 3]).reshape([groups, channels, pixels])
 
 
 @gluon.jit
 def named_pixels(x, groups: gl.constexpr, pixels: gl.constexpr, depth: gl.constexpr, warps: gl.constexpr):
-    """[groups, pixels, depth] -> operand B [groups, pixels, depth]."""
+    """Permute [groups, pixels, depth] to operand B [groups, pixels, depth]."""
     x = x.reshape([groups, pixels // 16, 2, 2, 4, warps, 8, depth // (8 * warps)])
     return x.permute([0, 1, 2, 4, 3, 7, 5, 6]).reshape([groups, pixels, depth])
 
@@ -29,14 +29,14 @@ def named_pixels(x, groups: gl.constexpr, pixels: gl.constexpr, depth: gl.conste
 @gluon.jit
 def unnamed_sums(sums, groups: gl.constexpr, channels: gl.constexpr, depth: gl.constexpr, warps_out: gl.constexpr,
                  warps_in: gl.constexpr):  # fmt: skip
-    """Product [groups, channels, depth] -> the same in the order of memory."""
+    """Undo the permutations of the product [groups, channels, depth]."""
     sums = sums.reshape([groups, channels // (16 * warps_out), warps_out, 2, 8, depth // (8 * warps_in), warps_in, 8])
     return sums.permute([0, 2, 4, 1, 3, 6, 7, 5]).reshape([groups, channels, depth])
 
 
 @gluon.jit
 def pixels_in_block(groups: gl.constexpr, pixels: gl.constexpr, held: gl.constexpr):
-    """[groups, pixels]: 0, 1, 2, ..."""
+    """The numbers 0, 1, 2, ... as [groups, pixels]."""
     group = gl.arange(0, groups, layout=gl.SliceLayout(1, gl.SliceLayout(2, held)))
     pixel = gl.arange(0, pixels, layout=gl.SliceLayout(0, gl.SliceLayout(2, held)))
     return (group * pixels)[:, None] + pixel[None, :]
@@ -44,7 +44,7 @@ def pixels_in_block(groups: gl.constexpr, pixels: gl.constexpr, held: gl.constex
 
 @gluon.jit
 def one_of(pointers, index, count: gl.constexpr):
-    """pointers[index] of a tuple of `count`, for an index that only the running program knows."""
+    """pointers[index] of a tuple of `count`, for an index that is not a compile-time constant."""
     chosen = pointers[0]
     for other in gl.static_range(1, count):
         chosen = gl.where(index == other, pointers[other], chosen)
@@ -56,11 +56,12 @@ def weight_gradients(
     images, gradients, partial_sums, num_pixels, num_blocks, blocks_per_program, num_layers: gl.constexpr,
     shape: gl.constexpr, tile: gl.constexpr, is_even: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
-    """Sums over a share of all pixels, for some taps of one layer, of gradient [pixel, out] x window [pixel, in].
+    """One program sums gradient [pixel, out]^T x window [pixel, in] over a share of the pixels, for some taps of one
+    layer.
 
-    `images` and `gradients` are tuples with one entry for each layer. A block is `groups` x `pixels` pixels of the
-    GradientTile; each group has warps of its own, whose sums are added up at the end.
-    partial_sums: [layers, shares, taps, out_channels, depth].
+    `images` and `gradients` are tuples with one entry for each layer. A block has `groups` x `pixels` pixels (`tile` is
+    a GradientTile); each group has its own warps, and the sums of all groups are added at the end. The result is
+    partial_sums [layers, shares, taps, out_channels, depth].
     """
     if is_early:
         gdc_wait()
@@ -145,8 +146,8 @@ def sum_partial_sums(
     in_channels: gl.constexpr, out_channels: gl.constexpr, strides: gl.constexpr,
     rows: gl.constexpr, elements: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
-    """One layer's gradient, in the layout and type of its weight, from partial_sums [layers, shares, taps,
-    out_channels, depth]. `results` is a tuple with one entry for each layer."""
+    """Add the partial_sums [layers, shares, taps, out_channels, depth] over shares into one layer's gradient, in the
+    layout and type of its weight. `results` is a tuple with one entry for each layer."""
     if is_early:
         gdc_wait()
     depth: gl.constexpr = 32 if in_channels == 3 else in_channels

@@ -1,17 +1,18 @@
 # mypy: ignore-errors
-"""Which thread holds which element: layouts for which a global load is already a tensor-core operand.
+"""Register layouts: which thread holds which element, such that a global load is already a tensor-core operand.
 
-The tensor core (`mma.m16n8k16`) multiplies A [16, 16] by B [16, 8]. Lane 4g + t (g < 8, t < 4) of a warp holds, of
+The tensor core (`mma.m16n8k16`) multiplies A [16, 16] by B [16, 8] into C [16, 8]. Lane 4g + t (g < 8, t < 4) of a warp
+holds
 
     A  rows g and g + 8, contraction indices 2t, 2t + 1, 2t + 8 and 2t + 9
     B  column g,         contraction indices 2t, 2t + 1, 2t + 8 and 2t + 9
     C  rows g and g + 8, columns 2t and 2t + 1
 
-Neither the order of the contraction indices nor the order of rows and columns changes a sum, so they may carry other
-names than their places in memory. The names below are chosen such that what one lane needs lies side by side in
-memory: a lane loads 4 to 16 bytes at once straight into an operand, and writes 4 to 16 bytes of the result. No shared
-memory and no shuffle stands between. The `named_*` functions rename; `convert_layout(..., assert_trivial=True)`
-makes the compiler refuse names that would move data.
+Contraction indices, rows and columns may be permuted without changing the product. The layouts below choose
+permutations such that the elements of one lane are neighbours in memory: a lane loads 4 to 16 bytes directly into an
+operand and stores 4 to 16 bytes of the result, without shared memory or shuffles. The `named_*` functions of the
+kernels apply the permutation by reshape and permute; `convert_layout(..., assert_trivial=True)` makes the compiler
+refuse one that would move data.
 """
 
 from triton.experimental.gluon import constexpr_function
@@ -20,25 +21,25 @@ from triton.experimental.gluon import language as gl
 
 @constexpr_function
 def powers(count, unit):
-    """unit, 2 unit, 4 unit, ...: one basis vector for each bit of an index below `count`."""
+    """unit, 2 unit, 4 unit, ...: one basis value for each bit of an index below `count`."""
     return [unit << bit for bit in range(count.bit_length() - 1)]
 
 
 @constexpr_function
 def exponent(size):
-    """The n of a size that is 2 to the n."""
+    """n of a size 2^n."""
     return size.bit_length() - 1
 
 
 @constexpr_function
 def depth_bits(depth):
-    """The bits of a contraction index inside one tap: (held by a lane, chosen by t)."""
+    """The bits of a contraction index within one tap: those held by one lane, and those selected by t."""
     return {16: ([1, 2], [4, 8]), 32: ([1, 2, 4], [8, 16]), 64: ([1, 2, 4, 32], [8, 16])}[depth]
 
 
 @constexpr_function
 def image_layout(pixels, depth, warps_pixels, warps_channels):
-    """Input [pixels, depth]: lane 4g + t holds 4 or 8 neighbouring channels of pixel g. Operand B of the forward."""
+    """Input [pixels, depth], operand B of the forward pass: lane 4g + t holds 4 or 8 adjacent channels of pixel g."""
     held, chosen = depth_bits(depth)
     registers = [[0, c] for c in held] + [[p, 0] for p in powers(pixels // (8 * warps_pixels), 8 * warps_pixels)]
     lanes = [[0, c] for c in chosen] + [[1, 0], [2, 0], [4, 0]]
@@ -48,7 +49,7 @@ def image_layout(pixels, depth, warps_pixels, warps_channels):
 
 @constexpr_function
 def weight_layout(channels, depth, warps_pixels, warps_channels):
-    """Weight [channels, depth] of one tap. Operand A of the forward."""
+    """Weight [channels, depth] of one tap, operand A of the forward pass."""
     held, chosen = depth_bits(depth)
     unit = channels // (8 * warps_channels)
     registers = [[0, 1], [1, 0], [0, 2]] + [[0, c] for c in held[2:]] + [[m, 0] for m in powers(unit // 2, 2)]
@@ -60,7 +61,7 @@ def weight_layout(channels, depth, warps_pixels, warps_channels):
 
 @constexpr_function
 def weight_shared_layout(channels, depth, warps_channels):
-    """The same in shared memory, so ordered that one 16-byte read gives a lane its whole operand A."""
+    """The same in shared memory, ordered such that one 16-byte read gives a lane its operand A."""
     held, chosen = depth_bits(depth)
     unit = channels // (8 * warps_channels)
     bases = [[0, 1], [1, 0], [0, 2]] + [[0, c] for c in chosen] + [[unit, 0], [2 * unit, 0], [4 * unit, 0]]
@@ -71,7 +72,7 @@ def weight_shared_layout(channels, depth, warps_channels):
 
 @constexpr_function
 def weight_load_layout(channels, depth, num_warps, stride_out, stride_in):
-    """Weight [channels, depth] as it is read from memory: neighbouring threads take neighbouring elements."""
+    """Weight [channels, depth] for coalesced loads from global memory."""
     if stride_out == 1:
         threads = min(32, channels // 4)
         return gl.BlockedLayout([4, 1], [threads, 32 // threads], [1, num_warps], [0, 1])
@@ -82,7 +83,7 @@ def weight_load_layout(channels, depth, num_warps, stride_out, stride_in):
 
 @constexpr_function
 def output_layout(pixels, channels, warps_pixels, warps_channels):
-    """Result [pixels, channels]: a lane holds neighbouring channels of pixels 2t and 2t + 1."""
+    """Result [pixels, channels]: a lane holds adjacent channels of pixels 2t and 2t + 1."""
     unit = channels // (8 * warps_channels)
     registers = [[0, c] for c in powers(unit, 1)] + [[1, 0]]
     registers += [[p, 0] for p in powers(pixels // (8 * warps_pixels), 8 * warps_pixels)]
@@ -94,8 +95,9 @@ def output_layout(pixels, channels, warps_pixels, warps_channels):
 
 @constexpr_function
 def pixels_layout(groups, pixels, channels, warps, other_warps, is_operand_a):
-    """Input or output gradient [groups, pixels, channels], contracted over pixels: lane 4g + t holds, of each fourth
-    pixel from t on, the neighbouring channels of g. One warp for each group; `warps` share the channels among them."""
+    """Input, or gradient of the output, [groups, pixels, channels], to be contracted over pixels: lane 4g + t holds the
+    adjacent channels of g, of every fourth pixel from t on. Each group has its own warps; `warps` of them divide the
+    channels."""
     unit = channels // (8 * warps)
     registers = [[0, 0, c] for c in powers(unit, 1)] + [[0, p, 0] for p in powers(pixels // 4, 4)]
     lanes = [[0, 1, 0], [0, 2, 0], [0, 0, unit], [0, 0, 2 * unit], [0, 0, 4 * unit]]
@@ -109,29 +111,29 @@ def pixels_layout(groups, pixels, channels, warps, other_warps, is_operand_a):
 
 @constexpr_function
 def partial_layout(groups, depth, num_warps):
-    """Sums [groups, channels, depth] as they are added up over groups and written: all groups in one thread."""
+    """Sums [groups, channels, depth] for the reduction over groups: one thread holds all groups."""
     threads = min(32, depth // 4)
     return gl.BlockedLayout([groups, 1, 4], [1, 32 // threads, threads], [1, num_warps, 1], [2, 1, 0])
 
 
 @constexpr_function
 def reduction_layout(num_elements, num_warps):
-    """Partial sums [rows, elements], added up over rows."""
+    """Partial sums [rows, elements] for the reduction over rows."""
     threads = min(32, num_elements // 4)
     return gl.BlockedLayout([1, 4], [32 // threads, threads], [num_warps, 1], [1, 0])
 
 
 @constexpr_function
 def maps_layout(channels, num_warps, vector):
-    """Maps [pixels, channels] as BatchNorm reads and writes them: `vector` neighbouring channels in one access."""
+    """Maps [pixels, channels] for BatchNorm: one access has `vector` adjacent channels."""
     threads = channels // vector
     return gl.BlockedLayout([1, vector], [32 // threads, threads], [num_warps, 1], [1, 0])
 
 
 @constexpr_function
 def product_layout(is_along_terms, num_warps):
-    """Products [rows, columns, terms] before they are added up over terms. A thread loads four terms at once, or four
-    columns; each warp has rows of its own, and four lanes share the terms of a result."""
+    """Products [rows, columns, terms] for the reduction over terms. A thread loads four terms, or four columns, at
+    once; each warp has its own rows, and four lanes divide the terms of a result."""
     if is_along_terms:
         return gl.BlockedLayout([1, 1, 4], [1, 8, 4], [num_warps, 1, 1], [2, 1, 0])
     return gl.BlockedLayout([1, 4, 1], [1, 8, 4], [num_warps, 1, 1], [1, 2, 0])

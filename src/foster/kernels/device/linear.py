@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: SIM102  (the first of two conditions is decided when the kernel is compiled)
-"""Products of small matrices in float32, with plain multiply-adds: tensor cores would round."""
+"""Products of small matrices in float32, with plain multiply-adds: tensor cores would round to TF32."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -16,12 +16,12 @@ def multiply(
     rows: gl.constexpr, columns: gl.constexpr, terms: gl.constexpr, is_along_terms: gl.constexpr, warps: gl.constexpr,
     is_early: gl.constexpr,
 ):  # fmt: skip
-    """A block of `rows` x `columns` of result = left [rows, terms] x right [terms, columns], plus bias [columns]; and
-    the sums of left over its terms, [rows]. What is None is left out.
+    """One program computes `rows` x `columns` of result = left [num_rows, num_terms] x right [num_terms, num_columns],
+    plus bias [num_columns], and the row sums of left, left_sums [num_rows]. bias and left_sums may be None.
 
-    `is_along_terms` says that terms lie side by side in memory in both factors; else columns do, in the right one.
-    The result is dense. Every product of a block is a sum of its own, over each `terms`-th term; these are added up at
-    the end, so the order is always the same.
+    `is_along_terms`: both factors are contiguous along the terms; otherwise right is contiguous along its columns. The
+    result is contiguous. Each element has `terms` accumulators, one for every `terms`-th term, which are added at the
+    end, so the order of summation is fixed.
     """
     if is_early:
         gdc_wait()

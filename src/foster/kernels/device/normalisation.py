@@ -1,6 +1,6 @@
 # mypy: ignore-errors
-"""BatchNorm of a training step, forward and backward: passes over maps [pixels, channels], and the few numbers for each
-channel between them.
+"""BatchNorm in training, forward and backward: passes over maps [pixels, channels], and between them the reduction to a
+few numbers for each channel.
 
     coefficients           float32 [4, channels]: mean, 1 / standard deviation, scale, shift
     gradient coefficients  float32 [3, channels]: A, B, D of dx = A dy + B x + D
@@ -17,7 +17,7 @@ from foster.kernels.device.windows import load_middle, relu
 
 @gluon.jit
 def sum_partials(partials, num_blocks, size: gl.constexpr, warps: gl.constexpr):
-    """Both sums of this program's channel over all blocks."""
+    """The two sums over all blocks, for this program's channel."""
     held: gl.constexpr = gl.BlockedLayout([1], [32], [warps], [0])
     block = gl.arange(0, size, layout=held)
     row = partials + gl.program_id(0) * num_blocks
@@ -36,15 +36,16 @@ def finish_statistics(
     partials, gamma, beta, running_mean, running_var, coefficients, num_blocks, per_pixel, unbiased, momentum, eps,
     size: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
-    """The coefficients of one channel, and its running statistics. `per_pixel` is 1 / n, `unbiased` n / (n - 1)."""
+    """Compute the coefficients of one channel and update its running statistics. With n pixels, `per_pixel` is 1 / n
+    and `unbiased` is n / (n - 1)."""
     if is_early:
         gdc_wait()
     channel = gl.program_id(0)
     num_channels = gl.num_programs(0)
     total, squares = sum_partials(partials, num_blocks, size, warps)
     mean = total * per_pixel
-    # The values are rounded to 8 bits and their sums to 24, so what this difference loses is below what rounding the
-    # values has cost; only a negative variance must not come out of it.
+    # E[x^2] - E[x]^2 loses less than the rounding of the values: these have 8 bits, their sums 24. The result must only
+    # not be negative.
     variance = relu(squares * per_pixel - mean * mean)
     deviation = gl.rsqrt(variance + eps)
     scale = gl.load(gamma + channel).to(gl.float32) * deviation
@@ -66,9 +67,10 @@ def finish_gradient(
     partials, coefficients, gamma_gradient, beta_gradient, gradient_coefficients, num_blocks, per_pixel,
     size: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
-    """The gradients of one channel's parameters, and its gradient coefficients.
+    """Compute the gradients of one channel's parameters, and its gradient coefficients A, B and D.
 
-    With g the gradient behind the BatchNorm, dx = scale (g - mean(g) - (x - mean) deviation^2 mean(g (x - mean))).
+    With g the gradient of the BatchNorm's output and deviation = 1 / standard deviation,
+    dx = scale (g - mean(g) - (x - mean) deviation^2 mean(g (x - mean))).
     """
     if is_early:
         gdc_wait()
@@ -89,7 +91,7 @@ def finish_gradient(
 
 @gluon.jit
 def load_gradient(gradient, opened, offset, is_pixel):
-    """The gradient in float32, as the ReLU with the output `opened` lets it pass; all of it where that is None."""
+    """The gradient in float32, set to 0 where the output `opened` of the ReLU is 0. None: there is no ReLU."""
     g = gl.load(gradient + offset, mask=is_pixel, other=0.0).to(gl.float32)
     if opened is not None:
         is_open = gl.load(opened + offset, mask=is_pixel, other=0.0).to(gl.float32) > 0.0
@@ -103,7 +105,7 @@ def normalise(
     added_shape: gl.constexpr, is_rectified: gl.constexpr,
     channels: gl.constexpr, pixels: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
-    """output = maps x scale + shift, plus `added`, and ReLU, for one block of pixels."""
+    """output = ReLU(maps x scale + shift + added) for one block of pixels; addition and ReLU are optional."""
     if is_early:
         gdc_wait()
     held: gl.constexpr = maps_layout(channels, warps, 8)
@@ -127,10 +129,10 @@ def sum_gradient(
     gradient, opened, maps, coefficients, partials, num_pixels,
     channels: gl.constexpr, pixels: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
-    """Sums over one block of pixels: of the gradient, and of the gradient times (maps - mean)."""
+    """Sum the gradient, and the gradient times (maps - mean), over one block of pixels."""
     if is_early:
         gdc_wait()
-    # Each lane takes 4 channels, not 8: half as many sums to pass from lane to lane.
+    # Each lane holds 4 channels, not 8, which halves the shuffles of the reduction.
     held: gl.constexpr = maps_layout(channels, warps, 4)
     pixel = gl.program_id(0) * pixels + gl.arange(0, pixels, layout=gl.SliceLayout(1, held))
     channel = gl.arange(0, channels, layout=gl.SliceLayout(0, held))
@@ -148,7 +150,8 @@ def pass_gradient(
     gradient, opened, maps, gradient_coefficients, result, passed, num_pixels,
     channels: gl.constexpr, pixels: gl.constexpr, warps: gl.constexpr, is_early: gl.constexpr,
 ):  # fmt: skip
-    """result = A g + B maps + D for one block of pixels; g, the gradient behind the ReLU, goes to `passed`."""
+    """result = A g + B maps + D for one block of pixels, where g is the gradient behind the ReLU; g is stored in
+    `passed`, if given."""
     if is_early:
         gdc_wait()
     held: gl.constexpr = maps_layout(channels, warps, 8)

@@ -1,11 +1,11 @@
 # mypy: ignore-errors
-"""AutoAugment's operations, each image with its own: one kernel measures what an operation must know of the whole
-image, one changes the pixels.
+"""AutoAugment's operations, a different one for each image of a batch. The kernel `measure` computes what an operation
+needs of the whole image, and `change` changes the pixels.
 
-Images are uint8 [n, 3, height, width] of `size` pixels. `choices` [n, 7] int64 hold each image's operation, by its
-position in the list of operations (-1: none), and up to six integers that it takes; `numbers` [n] float64 what it takes
-as a fraction. All is computed as Pillow does it, in integers or one rounded operation after the other, so the compiler
-must not fuse a product and a sum.
+Images are uint8 [n, 3, height, width] with `size` pixels. `choices` [n, 7] int64 has each image's operation, as its
+position in the list of operations (-1: none), and its up to six integer parameters; `numbers` [n] float64 has its
+fractional parameter. The arithmetic is Pillow's: integers, or single rounded operations, so the compiler must not fuse
+multiplications with additions.
 """
 
 import triton
@@ -26,8 +26,8 @@ AUTOCONTRAST: tl.constexpr = tl.constexpr(12)
 
 @triton.jit
 def measure(images, choices, tables, means, size, block: tl.constexpr):
-    """One program for each image and channel. `tables` uint8 [n, 3, 256]: by what the operation replaces each value,
-    where it does; `means` int32 [n]: the mean of the grey image, where Contrast needs it."""
+    """One program for each image and channel. Writes `tables` uint8 [n, 3, 256], the new value of each value, for
+    operations that replace values, and `means` int32 [n], the mean of the grey image, for Contrast."""
     image = tl.program_id(0).to(tl.int64)
     channel = tl.program_id(1)
     operation = tl.load(choices + image * COLUMNS)
@@ -59,7 +59,7 @@ def _make_table(pixels_of_channel, choice, tables, image, channel, size, block: 
             pixels = first + tl.arange(0, block)
             found = tl.load(pixels_of_channel + pixels, mask=pixels < size, other=0).to(tl.int32)
             counts += tl.histogram(found, 256)
-        # What stood for pixels beyond the end was counted as black.
+        # Pixels after the end were counted as black.
         counts -= tl.where(values == 0, (size + block - 1) // block * block - size, 0)
         highest = tl.max(tl.where(counts > 0, values, 0), 0)
         if operation == AUTOCONTRAST:
@@ -99,7 +99,7 @@ def change(images, choices, numbers, tables, means, output, size, height, width,
         _sharpen(source, target, pixels, is_inside, factor, size, height, width)
     elif operation <= BRIGHTNESS:
         factor = tl.load(numbers + image).to(tl.float32)
-        # Contrast fades to the mean, Color to grey, Brightness to black.
+        # Contrast blends with the mean, Color with grey, Brightness with black.
         flat = tl.where(operation == CONTRAST, tl.load(means + image, mask=operation == CONTRAST, other=0), 0)
         fades_to = tl.where(operation == COLOR, _luma(source + pixels, size, is_inside), flat).to(tl.float32)
         for channel in range(3):
@@ -114,7 +114,7 @@ def change(images, choices, numbers, tables, means, output, size, height, width,
 
 @triton.jit
 def _luma(red, size, is_inside):
-    """The grey value of pixels of which `red` points to the first channel, in Pillow's fixed point."""
+    """The grey values of pixels, in Pillow's fixed point; `red` points to their first channel."""
     total = tl.load(red, mask=is_inside, other=0).to(tl.int32) * 19595
     total += tl.load(red + size, mask=is_inside, other=0).to(tl.int32) * 38470
     total += tl.load(red + 2 * size, mask=is_inside, other=0).to(tl.int32) * 7471
@@ -123,14 +123,14 @@ def _luma(red, size, is_inside):
 
 @triton.jit
 def _blended(value, degenerate, factor):
-    """From the degenerate value (factor 0) through the value (1) and beyond; the fraction is dropped."""
+    """Blend: factor 0 gives the degenerate value, 1 the value, more than 1 extrapolates. Fractions are truncated."""
     mixed = (value - degenerate) * factor + degenerate
     return tl.minimum(tl.maximum(mixed, 0.0), 255.0).to(tl.int32).to(tl.uint8)
 
 
 @triton.jit
 def _sharpen(source, target, pixels, is_inside, factor, size, height, width):
-    """Away from the smoothed image, which leaves the outermost pixels alone."""
+    """Blend with the smoothed image, in which the outermost pixels are unchanged."""
     row = pixels // width
     column = pixels % width
     is_inner = is_inside & (row > 0) & (row < height - 1) & (column > 0) & (column < width - 1)
@@ -148,8 +148,8 @@ def _sharpen(source, target, pixels, is_inside, factor, size, height, width):
 
 @triton.jit
 def _move(source, target, pixels, is_inside, choice, size, height, width):
-    """The pixel (x, y) is that of (a x + b y + c, d x + e y + f), grey where that lies outside. The six are fixed-point
-    numbers, and c and f count a border of one pixel."""
+    """Output pixel (x, y) is input pixel (a x + b y + c, d x + e y + f), or grey outside of the image. The coefficients
+    are fixed-point numbers; c and f include a border of one pixel."""
     row = pixels // width
     column = pixels % width
     a = tl.load(choice + 1).to(tl.int32)
@@ -168,7 +168,7 @@ def _move(source, target, pixels, is_inside, choice, size, height, width):
 
 @triton.jit
 def _shear(source, target, pixels, is_inside, slope, is_along_x, size, height, width):
-    """Cubic interpolation along the rows or the columns, grey beyond their ends."""
+    """Cubic interpolation along the rows or the columns; grey outside of the image."""
     row = pixels // width
     column = pixels % width
     along = tl.where(is_along_x, column, row)

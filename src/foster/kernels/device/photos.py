@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Crops of photos of many sizes, each resized to one size with an antialiasing filter: one kernel for a whole batch."""
+"""Crops of photos of different sizes, resized to one size with an antialiasing filter: one launch for a whole batch."""
 
 import triton
 import triton.language as tl
@@ -9,12 +9,13 @@ import triton.language as tl
 def crop_and_resize(addresses, boxes, output, size, out_height, out_width, block: tl.constexpr):
     """One program computes `block` pixels of one image, in all three channels.
 
-    `addresses` [n] int64: where each photo's pixels lie, uint8 [height, width, 3]. `boxes` [n, 6] int32: the photo's
-    width, then top, left, height and width of its box, and whether it is mirrored. `output` uint8 [n, 3, out_height,
-    out_width], whose images have `size` pixels.
+    `addresses` [n] int64: the address of each photo's pixels, uint8 [height, width, 3]. `boxes` [n, 6] int32: the
+    photo's width; top, left, height and width of its box; whether the result is mirrored. `output` uint8 [n, 3,
+    out_height, out_width] has `size` pixels an image.
 
-    A triangle as wide as the box is shrunk, taken inside the box alone: Pillow's bilinear resizing of a crop. The sums
-    are float32 over both directions at once; Pillow rounds after the first, so a value may differ by one.
+    The filter is Pillow's for the bilinear resizing of a crop: a triangle whose width is the scale factor, cut off at
+    the box. Both directions are summed at once in float32. Pillow rounds after the first direction, so values may
+    differ by one.
     """
     image = tl.program_id(0).to(tl.int64)
     pixels = tl.program_id(1) * block + tl.arange(0, block)
@@ -45,7 +46,7 @@ def crop_and_resize(addresses, boxes, output, size, out_height, out_width, block
     green = tl.zeros([block], tl.float32)
     blue = tl.zeros([block], tl.float32)
     total = tl.zeros([block], tl.float32)
-    # From the first on, no more than these lie under a triangle.
+    # The most pixels under a triangle, from the first one on.
     num_y = tl.ceil(2.0 * reach_y).to(tl.int32)
     num_x = tl.ceil(2.0 * reach_x).to(tl.int32)
     for offset_y in range(num_y):

@@ -1,12 +1,11 @@
 # mypy: ignore-errors
 # ruff: noqa: SIM108  (a kernel's compile-time branches do not return different types)
-"""Where a 3x3 window lies on its input, for convolutions of stride 1 and 2 and their gradients.
+"""Addressing of 3x3 windows, for convolutions of stride 1 and 2 and for their gradients.
 
-A `shape` tells the sizes of input and output, and how many rows of the one are a row of the other: it is the Geometry
-of kernels/tiles.py. All tensors are NHWC. A pixel is an index into the flattened [images, height, width]; a tap is one
-of the nine places of a window, given by its shifts down and across, -1 to 1. `depth` is the length of the contraction
-of one tap: its input channels. Images of 3 channels are so thin that all nine taps form one contraction of 27, filled
-up to 32.
+`shape` is the Geometry of kernels/tiles.py: the sizes of input and output, and their ratio (`down`, `up`). All tensors
+are NHWC. A pixel is an index into the flattened [images, height, width]. A tap is one of the nine positions of a
+window, given by its shifts down and across, -1 to 1. `depth` is the length of one contraction: the input channels of
+one tap. With 3 input channels, all nine taps form one contraction of 27, padded to 32.
 """
 
 from triton.experimental import gluon
@@ -17,14 +16,17 @@ from foster.kernels.device.layouts import exponent
 
 @gluon.jit
 def relu(x):
-    """max(x, 0), but what is not a number stays so: a training that has gone wrong must show in its loss."""
+    """max(x, 0) that keeps NaN, so that a diverged training shows in its loss."""
     return gl.where(x < 0.0, 0.0, x)
 
 
 @gluon.jit
 def quotient(index, size: gl.constexpr):
-    """index // size for index >= 0. The compiler cannot know the sign and would divide with care; through a shift it
-    sees that, for example, all pixels of a warp are in one row."""
+    """index // size for index >= 0.
+
+    For powers of two a shift replaces the division. The compiler does not know that the index is positive; from the
+    shift it can also infer, for example, that all pixels of a warp are in one row.
+    """
     if size & (size - 1) == 0:
         result = index >> exponent(size)
     else:
@@ -44,7 +46,7 @@ def remainder(index, size: gl.constexpr):
 
 @gluon.jit
 def place_windows(pixel, shape: gl.constexpr):
-    """Row and column of output pixels, and the input pixel under the middle of their windows."""
+    """The row and the column of output pixels, and the input pixel at the centre of their windows."""
     row = remainder(quotient(pixel, shape.out_width), shape.out_height)
     column = remainder(pixel, shape.out_width)
     if shape.down * shape.up == 1:
@@ -58,13 +60,13 @@ def place_windows(pixel, shape: gl.constexpr):
 
 @gluon.jit
 def is_on_input(index, shift, size: gl.constexpr, down: gl.constexpr, up: gl.constexpr):
-    """Whether the input has a row (or column) at `shift` from the middle of the window of output row `index`."""
+    """Whether the input has a row (or column) at `shift` from the centre of the window of output row `index`."""
     if up == 1:
         source = index * down + shift
         result = (source >= 0) & (source < size)
     elif shift == 0:
-        # The input's rows lie apart, with zeros between: even output rows meet them in the middle of the window, odd
-        # ones at its ends.
+        # The gradient of a strided convolution: the input has zeros between its rows. Windows of even output rows have
+        # an input row at their centre, those of odd output rows at their ends.
         result = (index & 1) == 0
     else:
         result = ((index & 1) == 1) & ((index >> 1) + (shift + 1) // 2 < size)
@@ -73,10 +75,10 @@ def is_on_input(index, shift, size: gl.constexpr, down: gl.constexpr, up: gl.con
 
 @gluon.jit
 def load_tap(pointers, k, row, column, is_pixel, down_shift, across_shift, shape: gl.constexpr):
-    """The input under one tap of the windows of the pixels at (row, column), zero outside of the input.
+    """The input under one tap of the windows of output pixels (row, column); zero outside of the input.
 
-    `pointers` lead to index `k` of the contraction under the middle of each window or, where all taps form one
-    contraction, to the first channel there. All but the shifts broadcast to the shape of the result.
+    `pointers` point to contraction index `k` at the centre of each window; with 3 input channels, to the first channel
+    there. All arguments but the shifts broadcast to the shape of the result.
     """
     if shape.in_channels == 3:
         down_shift = k // 9 - 1
@@ -89,15 +91,15 @@ def load_tap(pointers, k, row, column, is_pixel, down_shift, across_shift, shape
     elif shape.up == 1:
         offset = (down_shift * shape.in_width + across_shift) * shape.in_channels
     else:
-        # With zeros between the input's rows, the row after the middle is one row on, the one before is the middle.
+        # With zeros between the input's rows, shift +1 is the next input row and shift -1 is the centre's.
         offset = ((down_shift + 1) // 2 * shape.in_width + (across_shift + 1) // 2) * shape.in_channels
     return gl.load(pointers + offset, mask=is_inside & is_pixel, other=0.0)
 
 
 @gluon.jit
 def load_middle(maps, pixel, channel, num_pixels, shape: gl.constexpr):
-    """What `maps` have under the middle of the windows of output pixels: [pixels, channels]. Zero where that lies
-    between their pixels, and for channels that they do not have."""
+    """The values of `maps` at the centres of the windows of output pixels, [pixels, channels]. Zero between the pixels
+    of the maps, and for channels that they do not have."""
     row, column, middle = place_windows(pixel, shape)
     is_there = pixel < num_pixels
     if shape.up != 1:

@@ -1,5 +1,5 @@
 "use strict";
-// Talking to the server, and what both pages share.
+// Requests to the server, and small helpers.
 
 const find = (selector, root = document) => root.querySelector(selector);
 
@@ -10,7 +10,7 @@ class Refused extends Error {
   }
 }
 
-// An answer of the server; what it refuses is an error with its reason. A full queue is asked again for a while.
+// Sends a request. Throws an error with the reason if the server refuses; retries for a while if its queue is full.
 async function ask(path, options = {}) {
   for (let attempt = 0; ; attempt += 1) {
     let response;
@@ -31,7 +31,7 @@ async function ask(path, options = {}) {
     let reason = response.statusText;
     try {
       reason = (await response.json()).error ?? reason;
-    } catch { /* no JSON: the status must do */ }
+    } catch { /* not JSON: keep the status text */ }
     throw new Refused(response.status, reason);
   }
 }
@@ -49,7 +49,7 @@ const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
 const plural = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
-// For those who cannot see it.
+// For screen readers.
 function announce(text) {
   find("#live").textContent = text;
 }

@@ -1,8 +1,8 @@
-// One photo after the other, with keys.
+// The dialog in which photos are labelled one after the other, with the keyboard.
 
 const session = { items: [], position: 0, done: [], candidates: [], isBusy: false };
 
-// A dropped photo as something to label.
+// A photo that was dropped on the page.
 const droppedItem = (photo) => ({
   show: async () => find(".photo", photo.card).src,
   candidates: async () => photo.answer.top,
@@ -10,7 +10,7 @@ const droppedItem = (photo) => ({
   undo: () => takeBack(photo),
 });
 
-// A photo on the server.
+// A photo that waits on the server.
 function waitingItem({ photo }) {
   const path = `/to-label/${encodeURIComponent(photo)}`;
   return {
@@ -48,7 +48,7 @@ async function showItem() {
   try {
     find("#big").src = await item.show();
     const candidates = await item.candidates();
-    if (session.items[session.position] !== item) return; // the user was faster
+    if (session.items[session.position] !== item) return; // the user has gone on to another photo
     session.candidates = offered(candidates, 9);
     find("#choices").replaceChildren(...session.candidates.map(choice));
     find("#choices button").focus();
@@ -96,7 +96,7 @@ async function undoLabel() {
   const position = session.done.pop();
   try {
     await session.items[position].undo();
-  } catch { /* taken away already */ }
+  } catch { /* it was removed already */ }
   session.isBusy = false;
   session.position = position;
   await showItem();

@@ -1,7 +1,7 @@
-// Photos that were dropped, pasted, chosen or taken: one card each.
+// Photos that were dropped, pasted, chosen or taken, and their cards.
 
-const AT_ONCE = 4;
-const ENDINGS = /\.(jpe?g|jfif|png|webp|gif|bmp|tiff?|ppm|pgm|avif|jp2|hei[cf])$/i; // the last to be told what to do
+const MOST_REQUESTS = 4; // at a time
+const ENDINGS = /\.(jpe?g|jfif|png|webp|gif|bmp|tiff?|ppm|pgm|avif|jp2|hei[cf])$/i;
 
 const MOST_OFFERED = 3;
 
@@ -25,7 +25,7 @@ async function refreshInfo() {
   await refreshCollected();
 }
 
-// The photos that wait for the next learn; their classes can be chosen like known ones.
+// Shows how many photos wait for the next learn; their classes can be chosen like known ones.
 async function refreshCollected() {
   let counts = { num_photos: 0, classes: {} };
   if (state.info.takes_feedback) counts = await askJson("/feedback");
@@ -43,8 +43,8 @@ async function refreshCollected() {
   }));
 }
 
-// The top classes of an answer, and then classes that were typed here or are new in the feedback folder, which are
-// likely to be needed again; at most `most` of them together.
+// The top classes of an answer, followed by classes that were typed here or are new in the feedback folder; at most
+// `most` of them together.
 function offered(top, most) {
   const named = [...new Set([...state.typed, ...state.collected])].slice(0, MOST_OFFERED);
   const more = named.filter((name) => !top.slice(0, most - MOST_OFFERED).some(({ label }) => label === name));
@@ -52,7 +52,7 @@ function offered(top, most) {
   return [...first, ...more.map((label) => ({ label, probability: null }))];
 }
 
-// A class that was typed is offered for the photos that follow.
+// Offers a typed class for the next photos.
 function remember(label) {
   state.typed = [label, ...state.typed.filter((name) => name !== label)].slice(0, MOST_OFFERED);
 }
@@ -76,7 +76,7 @@ function addPhotos(files) {
   document.body.classList.add("many");
   announce(`${plural(images.length, "photo")} added.`);
   showCounts();
-  work();
+  sendNext();
 }
 
 function makeCard(file) {
@@ -90,19 +90,19 @@ function makeCard(file) {
   return card;
 }
 
-function work() {
-  while (state.active < AT_ONCE && state.queue.length) {
+function sendNext() {
+  while (state.active < MOST_REQUESTS && state.queue.length) {
     state.active += 1;
     predict(state.queue.shift()).finally(() => {
       state.active -= 1;
       showCounts();
-      work();
+      sendNext();
       if (!state.active) announceAnswers();
     });
   }
 }
 
-// When all are done: the answer of one photo, or the counts of many.
+// Announces the answer of one photo, or the counts of many.
 function announceAnswers() {
   const [first] = state.photos;
   if (!first) return;
@@ -136,7 +136,7 @@ function showAnswer(photo) {
   verdict.textContent = answer.is_unknown ? "I do not know this" : answer.label;
   why.hidden = !answer.is_unknown;
   const lack = state.info.unknown_below === "auto" ? "it differs too much from what was learned" : "that is not sure enough";
-  const help = state.info.takes_feedback ? " Click its class, or name it." : "";
+  const help = state.info.takes_feedback ? " Choose its class, or name it." : "";
   why.textContent = `Nearest is ${answer.top[0].label}, but ${lack}.${help}`;
   showBars(photo);
   find(".actions", card).hidden = false;

@@ -1,5 +1,5 @@
 "use strict";
-// The token goes to the server once; from then on the browser has a cookie that opens this server alone.
+// Sends the token to the server once; the server answers with a cookie.
 
 document.querySelector("#form").addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -14,7 +14,7 @@ document.querySelector("#form").addEventListener("submit", async (event) => {
       return;
     }
     reason = response.status === 401 ? "This is not the token." : response.statusText;
-  } catch { /* the reason stands above */ }
+  } catch { /* no connection */ }
   problem.textContent = reason;
   problem.hidden = false;
   document.querySelector("#token").select();
