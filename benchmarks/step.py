@@ -12,7 +12,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,6 @@ from foster.networks.network import Network
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.foster import FosterSettings
-from foster.training import step as step_module
 from foster.training.engine import Engine
 from foster.training.optim import Optimizer
 from foster.training.phase import Phase
@@ -58,15 +56,12 @@ def main() -> None:
     parser.add_argument("--backbone", default="resnet32")
     parser.add_argument("--image-size", type=int, help="the images' side")
     parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--unfolded", action="store_true", help="frozen branches keep their BatchNorms")
     parser.add_argument("--last", type=int, default=0, help="measure only this many of the accelerators, from the last")
     arguments = parser.parse_args()
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
     size = arguments.image_size or (32 if on_gpu else 8)
     case = Case(arguments.backbone, size, arguments.batch_size)
-    if arguments.unfolded:
-        step_module.folded_frozen_parts = lambda *_: nullcontext()
     num_steps = arguments.steps or (200 if on_gpu else 4)
     numbers: dict[str, object] = {
         "device": torch.cuda.get_device_name() if on_gpu else "CPU",
@@ -74,7 +69,6 @@ def main() -> None:
         "backbone": case.backbone,
         "image_size": size,
         "batch_size": case.batch_size,
-        "is_folded": not arguments.unfolded,
         "steps": {},
     }
     torch.backends.cudnn.benchmark = True

@@ -29,7 +29,17 @@ def test_the_first_task_is_not_trained_again_and_all_that_follows_is_the_same(wh
     expected = RunFolder(whole).read_results()
     for key in ("accuracy_matrix", "variants"):
         assert results[key] == expected[key]
+    assert results["task_seconds"][0] > expected["task_seconds"][0], "the time of the training counts"
     assert "first_task_from" not in results["settings"], "where files lie is nobody's business"
+
+
+def test_a_first_task_with_quarter_turns_is_taken_over_without_the_head_that_tells_them(tmp_path: Path):
+    turned = ("ridge", "ridge.first_turns=beside")
+    expected = start(tiny_settings(*turned, "keep_networks=true"), tmp_path / "whole")
+    results = start(tiny_settings(*turned, f"first_task_from={tmp_path / 'whole'}"), tmp_path / "run")
+    assert results["accuracy_matrix"] == expected["accuracy_matrix"]
+    with pytest.raises(SettingsError, match=r"first_turns = 'beside'"):
+        first_network(tiny_settings("ridge", f"first_task_from={tmp_path / 'whole'}"))
 
 
 def test_methods_whose_first_task_is_the_same_take_it_over_from_each_other(whole: Path, tmp_path: Path):

@@ -20,6 +20,11 @@ def first_network(settings: Settings) -> Tensors:
     return read_weights(first_network_file(settings))
 
 
+def first_seconds(settings: Settings) -> float:
+    """How long that run took for its first task."""
+    return float(RunFolder(user_path(Path(settings.first_task_from))).read_results()["task_seconds"][0])
+
+
 def first_network_file(settings: Settings) -> Path:
     """The file of these weights; a SettingsError says why they cannot be used."""
     path = user_path(Path(settings.first_task_from))

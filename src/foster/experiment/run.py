@@ -16,7 +16,7 @@ from foster.data.task import Task
 from foster.errors import DataError, FolderError, FosterError, short
 from foster.evaluation.predict import evaluate_scores, network_scores
 from foster.experiment.artifacts import keep_network, keep_predictions
-from foster.experiment.first_task import check_phases, first_network
+from foster.experiment.first_task import check_phases, first_network, first_seconds
 from foster.experiment.folder import RunFolder, check_same_settings
 from foster.experiment.parts import (
     build_engine,
@@ -122,7 +122,8 @@ class Experiment:
             if not self.settings.first_task_from:
                 return TaskState(0)
             weights = first_network(self.settings)
-            return TaskState(0, {"phase-0": weights}, num_phases_done=1)
+            seconds = first_seconds(self.settings)
+            return TaskState(0, {"phase-0": weights}, num_phases_done=1, seconds_before=seconds)
         with explained_misfit():
             self._check_same_run(checkpoint.state)
             return self._restored(checkpoint)

@@ -10,12 +10,11 @@ from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.methods.base import Method
 from foster.methods.quarter_turns import first_phase
-from foster.networks.closed_form import ClosedFormHead, RidgeHead
+from foster.networks.closed_form import ClosedFormHead
 from foster.networks.closed_form_network import ClosedFormNetwork
 from foster.networks.freezing import freeze
 from foster.networks.network import Backbone, Network, Output
-from foster.seeding import Address
-from foster.settings.methods import ClosedFormSettings, RidgeSettings
+from foster.settings.methods import ClosedFormSettings
 from foster.training.phase import Evaluate, Phase
 
 SettingsType = TypeVar("SettingsType", bound=ClosedFormSettings)
@@ -75,14 +74,6 @@ class ClosedForm(Method[SettingsType]):
     def new_network(self, task_sizes: Sequence[int]) -> Network:
         # The number of features is that of the weights that are loaded.
         return self.closed_form([freeze(self.new_backbone())], self.new_head(0, task_sizes))
-
-
-class RandomFeatures(ClosedForm[RidgeSettings]):
-    """Ridge regression on random features, for the method `ridge` and for FOSTER's analytic teacher."""
-
-    def new_head(self, in_features: int, task_sizes: Sequence[int]) -> RidgeHead:
-        settings, address = self.settings, Address(self.context.seed, "random features")
-        return RidgeHead(in_features, sum(task_sizes), settings.num_features, settings.penalty, address)
 
 
 class FeaturesOf(nn.Module):

@@ -19,15 +19,12 @@ from foster.losses import (
     logits_alignment,
 )
 from foster.methods.base import Method
-from foster.methods.closed_form import RandomFeatures
 from foster.methods.quarter_turns import first_phase
 from foster.networks.boosted import BoostedNetwork, joined, move_towards
-from foster.networks.closed_form_network import ClosedFormNetwork, MixedTeacher, NetworkWithAnalyticTeacher
 from foster.networks.freezing import freeze
 from foster.networks.network import Network
 from foster.networks.streams import both
 from foster.settings.foster import FosterSettings
-from foster.settings.methods import RidgeSettings
 from foster.training.phase import Evaluate, Phase
 
 
@@ -49,21 +46,15 @@ class Foster(Method[FosterSettings]):
             yield first_phase(self, task, self.settings.first_turns)
             self.remember(task)
             yield Evaluate("boosted", self.network)
-            if analytic := self.analytic_teacher(task):
-                self.network = NetworkWithAnalyticTeacher(self.network, analytic, task.num_new)
             return
         boosted = [self.boosted_network(task, number) for number in range(1, self.settings.boost_branches + 1)]
         yield from (self.boost(task, network, number) for number, network in enumerate(boosted, start=1))
-        teacher: nn.Module = self.after_boost(task, boosted)
+        teacher = self.after_boost(task, boosted)
         yield Evaluate("boosted", teacher)
         if self.settings.compression:
-            analytic = self.analytic_teacher(task)
-            if analytic:
-                teacher = MixedTeacher(teacher, analytic, self.analytic_weight(task))
-                yield Evaluate("teacher", teacher)
             student = self.student(task, boosted)
             yield self.compress(task, teacher, student, boosted[0].old)
-            self.after_compress(task, student, analytic)
+            self.after_compress(task, student)
 
     def num_branches(self, num_tasks: int) -> int:
         return 1 if self.settings.compression else num_tasks
@@ -146,12 +137,12 @@ class Foster(Method[FosterSettings]):
         data = task.training if unlabeled is None else concatenate(task.training, unlabeled)
         return Phase("compress", student, objective, settings.compress, data, teachers=(teacher,))
 
-    def after_compress(self, task: Task, student: Network, analytic: ClosedFormNetwork | None) -> None:
+    def after_compress(self, task: Task, student: Network) -> None:
         """Make the student the network of the task; align it and select exemplars by its features if the settings say
         so."""
         if task.num_new and self.settings.align_student:
             student.align(task.num_known, self.extra_scale(task))
-        self.network = NetworkWithAnalyticTeacher(student, analytic, self.taught.num_first) if analytic else student
+        self.network = student
         if self.settings.herding_features == "compressed":
             self.remember(task)
 
@@ -166,49 +157,15 @@ class Foster(Method[FosterSettings]):
         }
         return table[self.settings.compress_with]
 
-    def analytic_teacher(self, task: Task) -> ClosedFormNetwork | None:
-        """Ridge regression on random features of the first network's maps, over all images so far; None if switched
-        off."""
-        if not self.settings.analytic_features:
-            return None
-        ridge = self.ridge
-        ridge.network = self.network if task.is_first else self.taught.analytic
-        return ridge.computed(task)
-
-    def analytic_weight(self, task: Task) -> float:
-        """The weight of the analytic teacher's logits, proportional to the share of classes of its backbone."""
-        return min(1.0, self.settings.analytic_weight * float(self.taught.num_first) / task.num_total)
-
-    @property
-    def taught(self) -> NetworkWithAnalyticTeacher:
-        """The network of the previous task, with its analytic teacher."""
-        assert isinstance(self.network, NetworkWithAnalyticTeacher)
-        return self.network
-
-    @property
-    def ridge(self) -> RandomFeatures:
-        settings = RidgeSettings(num_features=self.settings.analytic_features)
-        return RandomFeatures(settings, self.memory, self.context)
-
-    def first_network(self, task: Task) -> Network:
-        return super().new_network([task.num_new])
-
-    def new_network(self, task_sizes: Sequence[int]) -> Network:
-        network = super().new_network(task_sizes)
-        if not self.settings.analytic_features:
-            return network
-        analytic = self.ridge.new_network(task_sizes)
-        return NetworkWithAnalyticTeacher(network, analytic, task_sizes[0]).to(self.context.device)
-
     def network_of(self, variant: str, task_sizes: Sequence[int], weights: Mapping[str, Tensor]) -> nn.Module:
         if variant != "boosted":
             return super().network_of(variant, task_sizes, weights)
         network: nn.Module
         if any(name.startswith("new_branch.") for name in weights):
-            old = super().new_network(task_sizes[:-1])
+            old = self.new_network(task_sizes[:-1])
             network = BoostedNetwork.expand(old, task_sizes[-1], sums=self.settings.sums)
         else:  # of the first task, or without compression, or the mean of several boosted networks
-            plain = super().new_network(task_sizes)
+            plain = self.new_network(task_sizes)
             a_branch = len(plain.branches[0].state_dict())
             num_branches = sum(name.startswith("branches.") for name in weights) // a_branch
             for _ in range(len(plain.branches), num_branches):

@@ -38,19 +38,16 @@ class TurnedNetwork(nn.Module):
 
 
 def first_phase(method: Method[Any], task: Task, turns: FirstTurns) -> Phase:
-    """The first task, trained on classes (L_CE) and, unless `turns` is "none", on pairs of class and turn (L_turn).
-
-    "beside": each step sees every image upright and once more turned by one to three quarters. "all": a quarter of the
-    images is upright, the others are turned; the step is not larger.
-    """
+    """The first task. With `turns` "beside", each step sees every image upright and once more turned by one to three
+    quarters, and adds L_turn: cross-entropy over pairs of class and number of quarters."""
     if turns == "none":
         return method.learn_first(task)
     network = method.grow(task)
     with method.initialising(task, "turns"):
         turn_head = Head(network.feature_size, 4 * task.num_new).to(method.context.device)
 
-    def upright_and_turned(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        turned, quarters = quarter_turned(images, least=1)
+    def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        turned, quarters = quarter_turned(images)
         out = network(torch.cat([images, turned]))
         pairs = torch.cat([4 * labels, 4 * labels + quarters])
         return {
@@ -58,24 +55,15 @@ def first_phase(method: Method[Any], task: Task, turns: FirstTurns) -> Phase:
             "L_turn": cross_entropy(turn_head(out.features), pairs),
         }
 
-    def turned_alone(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        turned, quarters = quarter_turned(images, least=0)
-        out = network(turned)
-        return {
-            "L_CE": cross_entropy(out.logits[::4], labels[::4]),
-            "L_turn": cross_entropy(turn_head(out.features), 4 * labels + quarters),
-        }
-
-    objective = upright_and_turned if turns == "beside" else turned_alone
     return Phase("learn", TurnedNetwork(network, turn_head), objective, method.settings.first, task.training)
 
 
-def quarter_turned(images: Tensor, least: int) -> tuple[Tensor, Tensor]:
-    """The images `[N, C, S, S]`, each turned by `least` to 3 quarters in turn, and how many they are, `[N]`.
+def quarter_turned(images: Tensor) -> tuple[Tensor, Tensor]:
+    """The images `[N, C, S, S]`, turned by one, two and three quarters in rotation, and the number of quarters `[N]`.
 
-    Batches are shuffled, so the position in a batch is as good as a random number.
+    Batches are shuffled, so no random number is needed.
     """
     index = torch.arange(len(images), device=images.device)
-    choice = index % (4 - least)
-    views = torch.stack([torch.rot90(images, quarters, (2, 3)) for quarters in range(least, 4)])
-    return views[choice, index].contiguous(memory_format=torch.channels_last), choice + least
+    choice = index % 3
+    views = torch.stack([torch.rot90(images, quarters, (2, 3)) for quarters in (1, 2, 3)])
+    return views[choice, index].contiguous(memory_format=torch.channels_last), choice + 1

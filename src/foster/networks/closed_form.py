@@ -74,12 +74,6 @@ class ClosedFormHead(nn.Module):
         """The head of all images so far and of these, with features `[N, in_features]` and labels `[N]`."""
         return self._of(self.statistics.added(features, labels, self.mapped))
 
-    def without_statistics(self) -> Self:
-        """A head with the same logits and without statistics: it needs little memory and cannot take more images."""
-        head = self._shared()
-        head._set(Statistics.empty(self.num_classes, 0, self.sums.device))
-        return head
-
     def grown(self, num_new: int, in_features: int | None = None) -> Self:
         """A head with `num_new` more classes without images; their weights are 0."""
         if in_features not in (None, self.in_features):

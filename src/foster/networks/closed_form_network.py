@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from foster.networks.closed_form import ClosedFormHead
-from foster.networks.network import Backbone, Network, Output
+from foster.networks.network import Backbone, Network
 
 
 class ClosedFormNetwork(Network):
@@ -41,59 +41,6 @@ class ClosedFormNetwork(Network):
 
     def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "ClosedFormNetwork":
         return self.with_head(self.head.regrouped(groups, task_sizes))
-
-
-class NetworkWithAnalyticTeacher(Network):
-    """A network and its analytic teacher, a closed-form network whose statistics include every image so far. It teaches
-    the students of later tasks.
-
-    The teacher is saved with the network and does not change its predictions. `num_first` is the number of classes on
-    which the teacher's backbone was trained.
-    """
-
-    analytic: ClosedFormNetwork
-    num_first: Tensor
-
-    def __init__(self, network: Network, analytic: Network, num_first: int | Tensor) -> None:
-        super().__init__(cast(Iterable[Backbone], network.branches), network.head)
-        assert isinstance(analytic, ClosedFormNetwork)
-        self.analytic = analytic
-        self.register_buffer("num_first", torch.as_tensor(num_first))
-
-    def num_parameters(self) -> int:
-        return sum(value.numel() for part in (self.branches, self.head) for value in part.parameters())
-
-    @property
-    def statistics_bytes(self) -> int:
-        """The bytes of the teacher, including its backbone."""
-        return sum(value.numel() * value.element_size() for value in self.analytic.state_dict().values())
-
-
-class MixedTeacher(nn.Module):
-    """The weighted mean of two teachers' logits: `weight` is the weight of the analytic teacher.
-
-    For each image, the scores of the analytic teacher are first shifted and scaled to the mean and the standard
-    deviation of the other teacher's logits.
-    """
-
-    def __init__(self, teacher: nn.Module, analytic: ClosedFormNetwork, weight: float) -> None:
-        super().__init__()
-        self.teacher = teacher
-        self.analytic = analytic.with_head(analytic.head.without_statistics())
-        self.weight = weight
-
-    def forward(self, images: Tensor) -> Output:
-        out = self.teacher(images)
-        scores = standardised_as(self.analytic(images).logits, out.logits)
-        return Output(torch.lerp(out.logits, scores.to(out.logits), self.weight), out.features)
-
-
-def standardised_as(scores: Tensor, logits: Tensor) -> Tensor:
-    """`scores` `[N, C]`, with each row shifted and scaled to the mean and deviation of that row of `logits` `[N,
-    C]`."""
-    deviation, mean = torch.std_mean(logits, dim=1, keepdim=True, correction=0)
-    score_deviation, score_mean = torch.std_mean(scores, dim=1, keepdim=True, correction=0)
-    return mean + (scores - score_mean) * (deviation / score_deviation.clamp_min(torch.finfo(scores.dtype).tiny))
 
 
 def averages(maps: Tensor, grid: int) -> Tensor:

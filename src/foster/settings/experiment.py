@@ -90,7 +90,7 @@ class Settings(CommonSettings):
     """Keep the weights of each evaluated network after every task, which t-SNE and Grad-CAM figures need."""
     first_task_from: str = ""
     """The folder of a run with the same first task, which kept its networks: its network is taken over, not trained
-    again. The result is the same."""
+    again. The result is the same, and the time of that training is counted."""
     synthetic: SyntheticSettings = SyntheticSettings()
     photos: PhotoSettings = PhotoSettings()
 

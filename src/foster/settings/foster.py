@@ -80,13 +80,6 @@ class FosterSettings(MethodSettings):
     1, as published."""
     compress_old_weight: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0)
     """The weight of a second distillation while compressing, from the old network on the known classes."""
-    analytic_features: Annotated[int, IN_COMPRESSION] = Field(default=0, ge=0, le=65536)
-    """How many random features the analytic teacher has: ridge regression on the first network's maps, which remembers
-    every image by sums and teaches the student beside the boosted network; 0 is none. The sums take 8 bytes for each
-    pair of features."""
-    analytic_weight: Annotated[float, IN_COMPRESSION] = Field(default=1.0, ge=0)
-    """The analytic teacher's share in the logits that are distilled, times the share of the first task's classes among
-    all classes so far."""
 
     @property
     def first_task_options(self) -> tuple[str, ...]:

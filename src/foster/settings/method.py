@@ -12,11 +12,8 @@ from foster.settings.fit import FitSettings, Frozen, with_milestones
 Temperature = Annotated[float, Field(gt=0, description="The temperature of distillation, by which logits are divided.")]
 DistillationWeight = Annotated[float, Field(ge=0, description="The weight of distillation.")]
 FirstTurns = Annotated[
-    Literal["none", "all", "beside"],
-    Field(
-        description="Quarter turns that the first task learns to tell apart: none; of all images, of which a quarter "
-        "stays upright; or of a second view beside each upright image."
-    ),
+    Literal["none", "beside"],
+    Field(description="beside: the first task also sees each image turned by quarters, and learns by how many."),
 ]
 
 
@@ -71,7 +68,7 @@ class MethodSettings(Frozen):
 
     @property
     def first_task_options(self) -> tuple[str, ...] | None:
-        """The settings on which the first task depends; None for all. Methods that return ("first", "first_turns") train
+        """The settings on which the first task depends; None for all. Methods that name `first` and `first_turns` train
         the same network in their first task, so that one can take it over from another."""
         return None
 

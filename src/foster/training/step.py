@@ -20,7 +20,6 @@ from foster.kernels import (
     is_fused,
     use_kernels,
 )
-from foster.kernels.folding import folded_frozen_parts, is_folded
 from foster.networks.network import Backbone
 from foster.system.processes import process_group
 from foster.training.distributed import average, shared_statistics
@@ -42,12 +41,8 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Optimizer) -
     choose = use_kernels if engine.kernels and engine.dtype is torch.bfloat16 else drop_kernels
     for module in modules:
         choose(module)
-    # Folding copies weights, so a teacher that `on_epoch` or `after_step` may change is not folded.
-    changes_teachers = phase.on_epoch is not None or phase.after_step is not None
-    is_folding = engine.capture and engine.dtype is torch.bfloat16 and not changes_teachers
     with (
         shared_statistics(modules, engine.statistics == "shared" and not process_group().is_alone),
-        folded_frozen_parts(modules, is_folding, engine.dtype),
         compiled_backbones(modules, engine.compile) as switch,
     ):
         # Only full batches run compiled: the sizes of last batches differ from task to task, and each would be compiled
@@ -289,4 +284,4 @@ def _compiled_methods(backbone: Backbone) -> list[tuple[nn.Module, str]]:
     parts = backbone.compiled_parts()
     if not parts:
         return [(backbone, "stages")]
-    return [(part, "forward") for part in parts if not (is_fused(part) or is_folded(part))]
+    return [(part, "forward") for part in parts if not is_fused(part)]
