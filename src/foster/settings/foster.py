@@ -84,8 +84,8 @@ class FosterSettings(MethodSettings):
     compress_old_weight: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0)
     """The weight of a second distillation while compressing, from the old network on the known classes."""
     analytic_features: Annotated[int, IN_COMPRESSION] = Field(default=0, ge=0, le=65536)
-    """The number of random features of the analytic teacher; 0 for no such teacher. It is a ridge regression on the maps
-    of the first network, computed from sums over all images, and teaches the student together with the boosted network.
+    """The number of random features of the analytic teacher; 0 for no such teacher. It is a ridge regression on the
+    first network's maps, computed from sums over all images, and teaches the student together with the boosted network.
     The sums take 8 bytes for each pair of features."""
     analytic_weight: Annotated[float, IN_COMPRESSION] = Field(default=1.0, ge=0)
     """The analytic teacher's share in the logits that are distilled, times the share of the first task's classes among
