@@ -45,6 +45,11 @@ class Group:
         return f"{self.method} {self.detail}".rstrip()
 
     @property
+    def recipe(self) -> str:
+        """The name of the recipe; empty for none."""
+        return self.runs[0].recipe
+
+    @property
     def averages(self) -> list[float]:
         """Average incremental accuracy of each run."""
         return [run.average_incremental_accuracy for run in self.runs]
