@@ -191,7 +191,7 @@ def test_nothing_is_written_into_a_bundle(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "current").symlink_to(bundle)
     before = sorted(bundle.rglob("*"))
     for inside in (bundle / "v2", bundle / "deeper" / "v2", tmp_path / "current" / "v2"):
-        with pytest.raises(FolderError, match="inside the bundle"):
+        with pytest.raises(FolderError, match="bundle"):
             write_bundle(inside, facts(), WEIGHT_VALUES, {"exemplars": EXEMPLARS})
     assert sorted(bundle.rglob("*")) == before
     (tmp_path / "loop").symlink_to("loop")

@@ -96,7 +96,7 @@ def test_a_file_that_is_named_and_missing_is_a_failure_and_the_others_are_answer
 
 
 def test_unsure_answers_are_unknown(command: Command, bundle: Path, shelf: Path) -> None:
-    given = ("predict", bundle, shelf / "photos", "--unknown-below", 1, "--device", "cpu")
+    given = ("predict", bundle, shelf / "photos", "--unknown", 1, "--device", "cpu")
     done = command(*given, "--json")
     records = [json.loads(line) for line in done.out.splitlines()]
     assert "unknown" in {record["label"] for record in records}
@@ -110,7 +110,7 @@ def test_confidence_that_is_not_calibrated_is_said_once(command: Command) -> Non
     learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, training="paper", device="cpu")
     learner.learn(write_photos(Path("photos"), zero=9, one=9))
     learner.save("v1")
-    done = command("predict", "v1", "photos", "--unknown-below", 0.9, "--device", "cpu")
+    done = command("predict", "v1", "photos", "--unknown", 0.9, "--device", "cpu")
     assert done.code == 0
     (line,) = done.err.splitlines()
     assert line.startswith("warning: confidence is not calibrated")

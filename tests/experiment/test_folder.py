@@ -93,7 +93,7 @@ def test_a_new_run_takes_no_folder_that_holds_anything_and_leaves_it_as_it_is(tm
             pass
         assert sorted(tmp_path.rglob("*")) == before
     folder.write_results({"finished": True})
-    with pytest.raises(FolderError, match="already holds a run, which is finished"):
+    with pytest.raises(FolderError, match="finished"):
         folder.check_free()
 
 
@@ -130,11 +130,11 @@ def test_a_folder_has_learned_where_it_has_results_or_once_had_a_checkpoint(tmp_
     folder.note(events.Warned("x"))
     folder.check_nothing_learned()
     folder.note(events.CheckpointWritten(0, "learn", 1, 0.1))
-    with pytest.raises(FolderError, match="has learned before, but there is no checkpoint"):
+    with pytest.raises(FolderError, match="checkpoints"):
         folder.check_nothing_learned()
     (tmp_path / "events.jsonl").unlink()
     folder.write_results({})
-    with pytest.raises(FolderError, match="has learned before, but there is no checkpoint"):
+    with pytest.raises(FolderError, match="checkpoints"):
         folder.check_nothing_learned()
 
 
@@ -144,13 +144,11 @@ def test_settings_of_a_run_change_where_it_computes_and_not_what(tmp_path: Path)
         pass
     assert folder.settings() == own
     assert folder.settings(["engine.threads=3"]).engine.threads == 3
-    with pytest.raises(
-        SettingsError, match=f"is a run with seed = {own.seed}, not 7: in the middle of a run only data"
-    ):
+    with pytest.raises(SettingsError, match=f"seed = {own.seed}, not 7"):
         folder.settings(["seed=7", "engine.threads=3"])
-    with pytest.raises(FolderError, match=rf"with other settings \(seed = {own.seed}, not 7\); continue that one"):
+    with pytest.raises(FolderError, match=f"seed = {own.seed}, not 7"):
         folder.check_same(tiny_settings("foster", "seed=7"))
-    with pytest.raises(FolderError, match=rf"with other settings \(seed = 7, not {own.seed} as settings.toml says now"):
+    with pytest.raises(FolderError, match=f"seed = 7, not {own.seed}"):
         check_same_settings(tiny_settings("foster", "seed=7").nested(), own)
     check_same_settings(tiny_settings("foster", "engine.threads=3").nested(), own)
 

@@ -55,7 +55,7 @@ def leaving_no_trace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["compile", "capture", "kernels"])
 def test_an_accelerator_that_is_wanted_and_cannot_work_is_an_error(name: str) -> None:
-    with pytest.raises(DeviceError, match=f"engine.{name}=on cannot be had here: .*; use engine.{name}=auto"):
+    with pytest.raises(DeviceError, match=f"engine.{name}=on .*engine.{name}=auto"):
         build_engine(EngineSettings.model_validate({name: "on"}), "cpu", *MEAN_AND_STD)
 
 
@@ -136,7 +136,7 @@ def test_a_run_begins_with_pretrained_weights_and_is_gentle_with_them(tmp_path: 
     assert rates == [pytest.approx(0.01), 0.1], "what trains no backbone need not be gentle"
     assert settings.published()["weights"] == file.name
     assert "weights" not in tiny_settings().nested()
-    with pytest.raises(SettingsError, match="weights: there is no file"):
+    with pytest.raises(SettingsError, match="weights: "):
         check_parts(tiny_settings("bic", "weights=nothing.safetensors"))
     with pytest.raises(SettingsError, match=r"backbone 'timm:anything' needs timm|timm has no model 'anything'"):
         check_parts(tiny_settings("bic", "backbone=timm:anything"))
@@ -144,9 +144,9 @@ def test_a_run_begins_with_pretrained_weights_and_is_gentle_with_them(tmp_path: 
 
 def test_what_a_run_names_must_be_there() -> None:
     check_named(tiny_settings("foster", "foster.unlabeled=digits"))
-    with pytest.raises(SettingsError, match="unlabeled: 'nowhere' is neither a folder nor a dataset"):
+    with pytest.raises(SettingsError, match="unlabeled: 'nowhere'"):
         check_named(tiny_settings("foster", "foster.unlabeled=nowhere"))
-    with pytest.raises(SettingsError, match="weights: there is no file"):
+    with pytest.raises(SettingsError, match="weights: "):
         check_named(tiny_settings("foster", "weights=nothing.safetensors"))
     with pytest.raises(SettingsError, match="unknown backbone 'resnet33'"):
         check_named(tiny_settings("foster", "backbone=resnet33"))
@@ -166,10 +166,10 @@ def test_where_photos_are_kept_follows_from_the_settings(tmp_path: Path) -> None
         assert place_for_photos(EngineSettings(resident=resident, photo_cache=str(cache))) == (place, cache)
     assert cache.is_dir()
     assert place_for_photos(EngineSettings(resident="off")) == ("host", None)
-    with pytest.raises(SettingsError, match=r"engine\.resident=disk needs a folder"):
+    with pytest.raises(SettingsError, match=r"engine\.resident=disk"):
         place_for_photos(EngineSettings(resident="disk"))
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"engine\.photo_cache: cannot write"):
+    with pytest.raises(DataError, match=r"engine\.photo_cache"):
         place_for_photos(EngineSettings(photo_cache=str(tmp_path / "file" / "cache")))
 
 

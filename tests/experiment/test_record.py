@@ -56,27 +56,10 @@ def test_a_record_survives_json() -> None:
     assert again.result == [FIRST, SECOND, THIRD]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"task_seconds": [1.0]},
-        {"params": 3},
-        {"evaluations": {}},
-        {"evaluations": {"compressed": [1, 2, 3]}},
-        {"evaluations": []},
-        {"result_name": ["head"]},
-        {
-            "evaluations": {
-                "compressed": [vars(FIRST), vars(SECOND), vars(THIRD) | {"per_task": (60.0, 44.0, 70.0, 9.0)}]
-            }
-        },
-    ],
-)
-def test_a_record_whose_numbers_do_not_belong_together_is_refused(change: dict[str, object]) -> None:
-    state = json.loads(json.dumps(full_record().state()))
-    assert Record.from_state(state).num_tasks == 3
-    with pytest.raises(ValueError, match=r".+"):
-        Record.from_state({**state, **change})
+@pytest.mark.parametrize("change", [{"params": 3}, {"evaluations": []}, {"result_name": ["head"]}])
+def test_a_record_of_other_types_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
+        Record.from_state({**full_record().state(), **change})
 
 
 def test_a_variant_that_was_evaluated_after_some_tasks_alone_has_no_average() -> None:
@@ -101,6 +84,3 @@ def test_a_variant_may_be_evaluated_after_some_tasks_alone() -> None:
     assert again.is_evaluated("middle", 1)
     assert not again.is_evaluated("middle", 0)
     assert not again.is_evaluated("head", 1)
-    record.evaluations["middle"] = [THIRD]
-    with pytest.raises(ValueError, match="not of all tasks so far"):
-        Record.from_state(record.state())

@@ -95,13 +95,13 @@ def test_the_network_of_a_folder_is_the_one_that_was_trained(tmp_path: Path) -> 
     for path in (tmp_path / "run" / "checkpoints").iterdir():
         path.unlink()
     (result,) = foster.load_results(tmp_path / "run")
-    with pytest.raises(foster.DataError, match="there is no checkpoint in"):
+    with pytest.raises(foster.DataError, match="checkpoint"):
         _ = result.network
 
 
 def test_a_run_that_is_not_finished_has_no_network_yet(tmp_path: Path) -> None:
     (result,) = foster.load_results(stopped_run(tmp_path / "run"))
-    with pytest.raises(foster.DataError, match="is not finished"):
+    with pytest.raises(foster.DataError, match="not finished"):
         _ = result.network
 
 
@@ -109,5 +109,5 @@ def test_a_results_file_alone_has_no_network() -> None:
     path = next(PUBLISHED.glob("*-foster-*.json"))
     (result,) = foster.load_results(path)
     assert len(result.accuracy) > 1
-    with pytest.raises(foster.DataError, match="a results file alone"):
+    with pytest.raises(foster.DataError, match="results file"):
         _ = result.network

@@ -285,7 +285,7 @@ def test_every_photo_is_measured_by_a_head_that_has_not_seen_it(weights: Path) -
 
 def test_classes_of_one_photo_and_a_class_alone_are_learned(weights: Path) -> None:
     learner = frozen_learner(weights)
-    with pytest.warns(UserWarning, match="a second class is needed"):
+    with pytest.warns(UserWarning, match="second class"):
         report = learner.learn(digits("zero", last=1))
     assert report.unmeasured_classes == ("zero",)
     learner.learn(digits("one", last=1))
@@ -368,7 +368,7 @@ def test_its_answers_are_explained(weights: Path) -> None:
 
 
 def test_the_closed_form_needs_a_pretrained_backbone() -> None:
-    with pytest.raises(SettingsError, match="the closed form needs a pretrained backbone, and 'resnet8'"):
+    with pytest.raises(SettingsError, match=r"method.*'resnet8'"):
         foster.Learner("closed_form", backbone="resnet8", device="cpu").learn(digits("zero", "one", last=5))
 
 
@@ -391,5 +391,5 @@ def test_features_that_do_not_fit_a_bundle_are_refused(weights: Path) -> None:
     assert store is not None
     assert FeatureStore.of(store.tensors(), 2, "mine") is not None
     for tensors in _altered(store.tensors()):
-        with pytest.raises(BundleError, match="the features in bundle 'mine' do not fit its classes"):
+        with pytest.raises(BundleError, match="'mine'"):
             FeatureStore.of(tensors, 2, "mine")

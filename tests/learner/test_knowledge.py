@@ -73,5 +73,5 @@ def test_weights_that_are_not_finite_numbers_are_refused(bundle: Path, value: fl
     files = json.loads((bundle / "bundle.json").read_bytes())["files"]
     files[path.name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
     rewritten(bundle, files=files)
-    with pytest.raises(BundleError, match="are not all finite numbers; take an older bundle"):
+    with pytest.raises(BundleError, match="finite"):
         foster.load(bundle, device="cpu")

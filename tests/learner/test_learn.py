@@ -112,12 +112,12 @@ def test_who_is_asked_to_stop_before_the_training_begins_none() -> None:
 
 def test_a_limit_is_said_to_protect_no_class_without_images_only_where_there_is_a_limit() -> None:
     learner = small_learner("lwf", training="paper", epochs_scale=0.001)
-    with pytest.warns(UserWarning, match="a second class is needed"):
+    with pytest.warns(UserWarning, match="second class"):
         learner.learn(digits("zero", last=10))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         copy.deepcopy(learner).learn(digits("one", last=10))
-    with pytest.warns(UserWarning, match=r"^there is no image of class 'zero' to compare before and after: max_drop"):
+    with pytest.warns(UserWarning, match=r"'zero'.*max_drop"):
         learner.learn(digits("one", last=10), max_drop=5)
 
 
@@ -166,7 +166,7 @@ def test_a_learn_asks_for_the_engine_that_suits_its_backbone(monkeypatch: pytest
 
 def test_a_single_image_is_refused_and_two_are_enough_and_one_beside_exemplars() -> None:
     learner = small_learner(image_size=8)
-    with pytest.raises(DataError, match="one image is too little to learn from; give 2 or more"):
+    with pytest.raises(DataError, match=r"one image.* 2 "):
         learner.learn(digits("zero", last=1))
     assert learner.knowledge is None
     learner.learn(digits("zero", "one", last=1))
@@ -196,7 +196,7 @@ def test_a_device_that_is_full_outside_the_training_gives_one_line_too(
         raise torch.OutOfMemoryError(FULL)
 
     monkeypatch.setattr(place, full)
-    with pytest.raises(DeviceError, match=r"out of memory on cpu: tried to allocate 20.00 GiB; lower batch_size"):
+    with pytest.raises(DeviceError, match=r"cpu.*20.00 GiB.*batch_size"):
         learner.learn(digits("two", last=20))
     monkeypatch.undo()
     assert learner.class_names == ("zero", "one")

@@ -101,7 +101,7 @@ def test_a_class_is_not_forgotten_unseen_because_others_have_many_held_out_image
     before = learner.knowledge
     more = together(digits("zero", last=None), digits("four", last=60))
     spoilt = {"compress": {"weight_decay": 0.5}}
-    with pytest.raises(UpdateError, match=r"the known classes fell from .* by more than 5 points") as refused:
+    with pytest.raises(UpdateError, match="5 points") as refused:
         learner.learn(more, max_drop=5, training="standard", epochs_scale=0.02, validation_share=0.3, foster=spoilt)
     exemplars = next(check for check in refused.value.report.checks if check.kind == "exemplar")
     assert exemplars.drop > 50
@@ -114,7 +114,7 @@ def test_confidence_that_nobody_compared_is_not_used_silently(recwarn: pytest.Wa
     image = digits("zero", last=1)[0][0]
     learner.predict(image)
     assert not recwarn.list
-    with pytest.warns(CalibrationWarning, match="confidence is not calibrated"):
+    with pytest.warns(CalibrationWarning, match="not calibrated"):
         learner.predict(image, unknown_below=0.9)
     learner.learn(digits("zero", "one", "two", first=40, last=None), training="standard", epochs_scale=0.005)
     assert known(learner).num_calibration_images > 0
@@ -248,7 +248,7 @@ def test_enough_held_out_images_decide_alone_whatever_the_exemplars_say() -> Non
     assert deciding([forgotten, remembered]) == forgotten
     message = problem([forgotten, remembered], max_drop=5)
     assert message is not None
-    assert "from 100.0 to 50.0 % on 20 held-out images, by more than 5 points" in message
+    assert all(fact in message for fact in ("100.0 to 50.0 %", "20 held-out", "5 points"))
     assert "worst: 'cat', 100 to 50 %" in message
 
 
@@ -266,7 +266,7 @@ def test_a_class_without_held_out_images_is_judged_by_its_exemplars() -> None:
     ]
     message = problem([cats, exemplars], max_drop=5)
     assert message is not None
-    assert "from 100.0 to 33.3 % on 65 held-out and exemplar images" in message
+    assert all(fact in message for fact in ("100.0 to 33.3 %", "65 held-out and exemplar"))
 
 
 def test_new_classes_do_not_decide() -> None:

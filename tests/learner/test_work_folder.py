@@ -52,13 +52,13 @@ def test_another_learn_is_not_gone_on_with_and_a_way_out_is_told(tmp_path: Path)
     begun(WorkFolder.beside(tmp_path / "v1").path, seed=1)
     beside = WorkFolder.beside(tmp_path / "v1")
     assert beside.path == tmp_path / ".v1.learning"
-    with pytest.raises(FolderError, match=r"seed = 1, which is 2 now; repeat .* or discard it with --restart"):
+    with pytest.raises(FolderError, match=r"seed = 1.*2.*--restart"):
         beside.progress(fingerprint(seed=2), ignore)
 
 
 def test_a_folder_that_is_held_keeps_what_it_holds_and_another_process_away(tmp_path: Path) -> None:
     work = begun(tmp_path / "work")
-    with work.held(), pytest.raises(FolderError, match="is being written by process"), work.opened():
+    with work.held(), pytest.raises(FolderError, match="process"), work.opened():
         pass
     assert work.checkpoints.load(lambda message: None) is not None
     with WorkFolder(tmp_path / "other").held():

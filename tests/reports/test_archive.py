@@ -67,11 +67,11 @@ def test_what_is_missing_is_said_in_one_line(kept_runs, tmp_path: Path):
     with pytest.raises(DataError, match="results file alone"):
         run.predictions()
     (finetune,) = open_archives([kept_runs["finetune"]])
-    with pytest.raises(DataError, match="method finetune has no memory"):
+    with pytest.raises(DataError, match="finetune"):
         finetune.exemplars()
-    with pytest.raises(DataError, match="keeps no network 'boosted' of task 2; run it with keep_networks=true"):
+    with pytest.raises(DataError, match=r"'boosted' of task 2; .*keep_networks=true"):
         finetune.network_after(1, "boosted")
-    with pytest.raises(FosterError, match=f"no file or folder '{tmp_path}/nothing'"):
+    with pytest.raises(FosterError, match=f"'{tmp_path}/nothing'"):
         open_archives([tmp_path / "nothing"])
 
 
@@ -82,7 +82,7 @@ def test_predictions_of_a_class_that_no_task_has_are_one_line(kept_runs, tmp_pat
     forged["tasks"][0].pop()
     results.write_text(json.dumps(forged))
     (run,) = open_archives([tmp_path / "run"])
-    with pytest.raises(DataError, match="are of other classes or tasks than its results"):
+    with pytest.raises(DataError, match="classes or tasks"):
         run.predictions()
 
 
@@ -92,7 +92,7 @@ def test_predictions_of_other_classes_or_tasks_are_one_line(task: int, class_id:
     forged = {f"{task}/{name}": np.full(5, class_id) for name in ("labels", "compressed")}
     (tmp_path / "run" / "predictions.safetensors").write_bytes(safetensors.numpy.save(forged))
     (run,) = open_archives([tmp_path / "run"])
-    with pytest.raises(DataError, match="are of other classes or tasks than its results"):
+    with pytest.raises(DataError, match="classes or tasks"):
         run.predictions()
 
 

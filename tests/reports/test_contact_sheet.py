@@ -111,7 +111,7 @@ def test_a_sheet_of_nothing_and_of_too_much(tmp_path: Path, monkeypatch: pytest.
 def test_what_cannot_become_a_picture_is_refused_before_anything_is_looked_at(tmp_path: Path) -> None:
     check_place(tmp_path / "new" / "sheet.PNG")
     assert list((tmp_path / "new").iterdir()) == []
-    with pytest.raises(FolderError, match=r"sheet.pdf': its name must end in .jpeg, .jpg, .png, .webp"):
+    with pytest.raises(FolderError, match=r"sheet\.pdf.*\.webp"):
         check_place(tmp_path / "sheet.pdf")
-    with pytest.raises(FolderError, match=r"cannot write '/proc/sheet.png'"):
+    with pytest.raises(FolderError, match=r"/proc/sheet\.png"):
         check_place(Path("/proc/sheet.png"))

@@ -22,12 +22,12 @@ def test_every_kind_is_drawn_from_the_command_line(kind: str, kept_runs, tmp_pat
 def test_a_bundle_has_figures_of_its_own(bundle):
     for kind in ("confusion", "head-norms", "exemplars"):
         assert figure(kind, [bundle]).axes
-    with pytest.raises(DataError, match="is a bundle; this figure is of runs"):
+    with pytest.raises(DataError, match="bundle"):
         figure("accuracy", [bundle])
 
 
 def test_wrong_kinds_and_numbers_are_one_line(kept_runs):
-    with pytest.raises(SettingsError, match="unknown figure 'confusoin'; did you mean 'confusion'"):
+    with pytest.raises(SettingsError, match="'confusion'"):
         figure("confusoin", [kept_runs["foster"]])
-    with pytest.raises(DataError, match="of one run or bundle, not of 2"):
+    with pytest.raises(DataError, match="not of 2"):
         figure("exemplars", list(kept_runs.values()))

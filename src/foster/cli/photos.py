@@ -25,6 +25,7 @@ from foster.cli.options import (
     Plugins,
     Quiet,
     Recipes,
+    UnknownBelow,
     all_changes,
     unknown_choice,
 )
@@ -230,17 +231,7 @@ def predict(
     top: Annotated[int, typer.Option(min=1, metavar="K", help="How many classes to show for each image.")] = 1,
     is_json: IsJsonLines = False,
     is_csv: Annotated[bool, typer.Option("--csv", help="CSV with a header.")] = False,
-    unknown_below: Annotated[
-        float | None,
-        typer.Option(metavar="P", min=0, max=1, help="Answer 'unknown' where the confidence is below P (0 to 1)."),
-    ] = None,
-    unknown: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto",
-            help="Answer 'unknown' for what is stranger than 95 % of the photos that were held out.",
-        ),
-    ] = None,
+    unknown: UnknownBelow = None,
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
@@ -256,7 +247,7 @@ def predict(
     from foster.reports.progress import progress_for
     from foster.system.files import user_path
 
-    below = unknown_choice(unknown, unknown_below)
+    below = unknown_choice(unknown)
     if is_json and is_csv:
         raise SettingsError("--json and --csv exclude each other")
     files, passed_over = found_files(images)

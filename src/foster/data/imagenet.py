@@ -170,7 +170,7 @@ def imagenet_trees(folder: Path, photos: PhotoSettings, is_subset: bool) -> tupl
         )
     train = read_tree(root / "train", names)
     has_folders = any(_has(root / "val", name) for name in all_names)
-    test = read_tree(root / "val", names) if has_folders else _flat_validation(root, all_names)
+    test = read_tree(root / "val", names) if has_folders else _flat_validation(root)
     return train.of(names), test.of(names)
 
 
@@ -197,7 +197,7 @@ def _has(folder: Path, name: str) -> bool:
     return (folder / name).is_dir()
 
 
-def _flat_validation(root: Path, all_names: list[str]) -> Tree:
+def _flat_validation(root: Path) -> Tree:
     """The photos of a flat `val` folder by class, from a published list."""
     title = f"'{shown(root / 'val')}'"
     if not _has(root, "val"):
@@ -208,7 +208,7 @@ def _flat_validation(root: Path, all_names: list[str]) -> Tree:
         raise DataError(f"{title} has no class folders, and none of {', '.join(LISTS)} lies beside it")
     files = sorted(entry.name for entry in (root / "val").iterdir() if entry.suffix.lower() in SUFFIXES)
     try:
-        classes = LISTS[path.name](path, files, all_names)
+        classes = LISTS[path.name](path, files)
     except (KeyError, IndexError, ValueError, OSError) as error:
         raise DataError(f"'{shown(path)}' does not tell the classes of the photos in {title}: {error}") from None
     names: dict[str, list[str]] = {}
@@ -217,21 +217,15 @@ def _flat_validation(root: Path, all_names: list[str]) -> Tree:
     return Tree(title, dict.fromkeys(names, root / "val"), {name: names[name] for name in sorted(names)})
 
 
-def _of_solution(path: Path, files: list[str], all_names: list[str]) -> list[str]:
-    """Lines of `ImageId,WNID x y x y ...`."""
+def _of_solution(path: Path, files: list[str]) -> list[str]:
+    """Lines `ImageId,WNID x y x y ...`, as published on Kaggle."""
     rows = csv.reader(read_text(path, shown(path), "CSV").splitlines())
     table = {row[0]: row[1].split()[0] for row in rows if len(row) > 1 and row[1].startswith("n")}
     return [table[Path(name).stem] for name in files]
 
 
-def _of_labels(path: Path, files: list[str], all_names: list[str]) -> list[str]:
-    """Lines of a file name and the place of its class among the sorted ones."""
-    table = dict(line.split() for line in read_text(path, shown(path)).splitlines() if line.strip())
-    return [all_names[int(table[name])] for name in files]
-
-
-def _of_ground_truth(path: Path, files: list[str], all_names: list[str]) -> list[str]:
-    """A number on each line, for the sorted photos; `meta.mat` of the development kit says which class it means."""
+def _of_ground_truth(path: Path, files: list[str]) -> list[str]:
+    """One number a line, for the sorted photos; `meta.mat` of the development kit has the class of each number."""
     from scipy.io import loadmat
 
     paths = [folder / "meta.mat" for folder in (path.parent, path.parent / "data")]
@@ -246,9 +240,8 @@ def _of_ground_truth(path: Path, files: list[str], all_names: list[str]) -> list
     return [table[number] for number in numbers]
 
 
-LISTS: dict[str, Callable[[Path, list[str], list[str]], list[str]]] = {
+LISTS: dict[str, Callable[[Path, list[str]], list[str]]] = {
     "LOC_val_solution.csv": _of_solution,
-    "val.txt": _of_labels,
     "ILSVRC2012_validation_ground_truth.txt": _of_ground_truth,
 }
 """The published lists of the classes of a flat `val` folder."""

@@ -249,6 +249,7 @@ class Experiment:
         if self.record.num_tasks != state["task"] or state["task"] > len(self.scenario):
             raise ValueError(f"it is of task {short(state['task'])}, and its record of {self.record.num_tasks} tasks")
         if state["task"]:
+            self.record.summary()  # an error where its numbers do not belong together
             if "network" not in parts:
                 raise ValueError("the part 'network' is missing")
             sizes = grown_sizes(self.method, self.scenario.task_sizes[: state["task"]])

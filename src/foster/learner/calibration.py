@@ -1,4 +1,4 @@
-"""Confidence that means what it says: one temperature, fitted on images that were never trained on."""
+"""Calibrated confidence: one temperature, fitted on images that were never trained on."""
 
 import math
 
@@ -29,16 +29,15 @@ def probabilities(scores: Tensor, temperature: float) -> Tensor:
 def fit_temperature(scores: Tensor, labels: Tensor) -> float | None:
     """The temperature under which scores `[N, C]` of held-out images best predict their labels `[N]`; None for too few.
 
-    Minimises the negative log-likelihood, in which every class counts the same however many images it holds, and in
-    which few images are not believed alone: a temperature that leaves scores the usual spread is the likeliest before
-    any image is seen.
+    Minimises the negative log-likelihood, in which every class counts the same however many images it has. A prior
+    prefers temperatures that give scores the usual spread, so that few images do not decide alone.
     """
     num_images, num_classes = scores.shape
     if num_images < MIN_IMAGES or num_classes < 2:
         return None
     scores, labels = scores.double().cpu(), labels.cpu()
     usual = math.log(min(HIGHEST, max(LOWEST, spread_of(scores) / USUAL_SPREAD)))
-    # A class without a mean has a score of -inf; a finite one that is as good as it keeps the sums finite.
+    # A class without a mean has a score of -inf. A very low finite score keeps the sums finite.
     scores = scores.clamp_min(float(scores[scores.isfinite()].min()) - 1000)
     counts = torch.bincount(labels, minlength=num_classes)
     weights = 1 / counts[labels].double()
@@ -49,7 +48,7 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float | None:
         return float(weights @ misfit) + ((logarithm - usual) / USUAL_DEVIATION) ** 2 / 2
 
     low, high = math.log(LOWEST), math.log(HIGHEST)
-    while high - low > 1e-6:  # thirds; to import scipy.optimize would take longer than all of it
+    while high - low > 1e-6:  # ternary search: importing scipy.optimize would take longer
         third = (high - low) / 3
         low, high = (low, high - third) if loss(low + third) < loss(high - third) else (low + third, high)
     return round(math.exp(low), 4)

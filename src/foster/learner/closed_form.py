@@ -41,11 +41,11 @@ from foster.system.counts import counted
 from foster.training.engine import find_device, inference_batch_size
 
 READ_AT_ONCE = 128
-"""Photos that are decoded and looked at together."""
+"""Photos that are decoded and inferred together."""
 
 REHEARSED_PHOTOS = 8
 NUM_SOLUTIONS = 5
-"""The head, its leave-one-out scores, and what is told apart as unknown, in solutions of a linear system."""
+"""The time of the head, its leave-one-out scores and the statistics for unknown things, in linear systems solved."""
 
 PNG = b"\x89PNG"
 
@@ -310,7 +310,7 @@ def _compared(
     class_names: Sequence[str],
     num_known: int,
 ) -> tuple[UpdateCheck, tuple[str, ...]]:
-    """Known photos before and after, and photos of new classes; and the known classes of which there is no photo."""
+    """Accuracy before and after by class, and the known classes of which no photo was measured."""
     before = torch.full_like(measured, NOT_MEASURED)
     is_old = measured < len(last_answers)
     before[is_old] = last_answers[measured[is_old]]

@@ -1,7 +1,7 @@
 """The network for other programs, as ONNX: normalisation and calibration are inside, labels are beside it.
 
-The exported program takes uint8 pictures `[batch, height, width, 3]` and gives probabilities `[batch, classes]`. What
-it does not do is decode and resize: the JSON file beside it says how.
+The exported program takes uint8 pictures `[batch, height, width, 3]` and gives probabilities `[batch, classes]`.
+Decoding and resizing are left to the program that uses it: the JSON file beside it says how.
 """
 
 import io

@@ -18,7 +18,7 @@ KEPT_SHARE = 0.95
 """The share of photos of known things that are answered, and not called unknown."""
 
 UNFAMILIAR = (
-    f"'auto' tells unknown things by {MIN_IMAGES} held-out images or more, and this learner has fewer; give a "
+    f"'auto' needs {MIN_IMAGES} held-out images or more, and this learner has fewer; give a "
     "probability such as 0.7, or learn more photos, or hold out more: training=standard, or validation_share"
 )
 

@@ -69,7 +69,7 @@ def rename(knowledge: Knowledge, old: str, new: str) -> tuple[Knowledge, MendRep
     names = [name if k == class_id else own for k, own in enumerate(knowledge.class_names)]
     history = tuple(_with_names(entry, {old: name}) for entry in knowledge.history)
     renamed = replace(knowledge, class_names=tuple(names), history=history)
-    # The old name is nowhere, not even here.
+    # The history does not keep the old name.
     return renamed.with_entry({"renamed": {name: name}}), MendReport(renamed={old: name})
 
 

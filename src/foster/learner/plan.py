@@ -45,8 +45,8 @@ BYTES_OF_PROCESS = 400 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What was asked for (photos, limits, listener, work folder), and what follows from it for the bundle's life: the
-    size of the images, the backbone, and `settings.method`, which is no longer `auto`."""
+    """What was asked for (photos, limits, listener, work folder), and what is decided for the bundle's life: the size
+    of the images, the backbone, and `settings.method`, which is no longer `auto`."""
 
     before: Knowledge | None
     settings: LearnerSettings
@@ -76,7 +76,7 @@ class Plan:
     def check_classes(self, class_names: Sequence[str]) -> None:
         """Warn where the classifier will know a single class."""
         if len(class_names) == 1:
-            self.warn(f"every photo will be taken for '{class_names[0]}': a second class is needed to tell it from")
+            self.warn(f"every photo will be answered '{class_names[0]}' until a second class is learned")
 
     def lines(self, new: Sequence[str], photos: str, network: str, how: str) -> tuple[str, str]:
         """What is about to be done: the classes and photos, then the network and how it learns."""
@@ -132,13 +132,13 @@ def make_plan(
 
 
 def _pass_on_warnings(event: events.Event) -> None:
-    """Where nobody listens, a warning is one of Python's."""
+    """Without a listener, a warning becomes one of Python's."""
     if isinstance(event, events.Warned):
         warnings.warn(event.message, stacklevel=2)
 
 
 def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowledge | None) -> Resizing:
-    """The size of the network's images: as it is known, as the settings say, or as the photos suggest."""
+    """The size of the network's images: that of the bundle, of the settings, or one that suits the photos."""
     if knowledge is not None:
         return knowledge.resizing
     size = settings.image_size

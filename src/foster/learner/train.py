@@ -120,18 +120,18 @@ def learn_by_training(asked: Plan) -> tuple[Knowledge, LearnReport]:
 
 @dataclass(frozen=True, eq=False)
 class TrainingPlan(Plan):
-    """A plan whose photos are read, and all that follows from them before the training."""
+    """The plan of a training, once its photos are read."""
 
     train: ImageSet
     """The new photos to train on, with ids for all classes known afterwards."""
     new_held_out: ImageSet
     trained_from: Mapping[str, float]
-    """For each class of `train`, the smallest position of its photos."""
+    """For each class, the smallest `position` of its photos in `train`."""
     num_known: int
     preprocessing: Preprocessing
     unlabeled: ImageSet | None
     untrained: Knowledge | None
-    """What is known in closed form, where this is the first learn that trains; its photos are among the new ones."""
+    """What a bundle in closed form knows, where it is trained now for the first time; `train` has its kept photos."""
     report: LearnReport
     """What was found in the source."""
 
@@ -209,7 +209,7 @@ class TrainingPlan(Plan):
 
     @property
     def _kept_share(self) -> float:
-        """A `learn` that holds out nothing still keeps what earlier ones held out, within their share."""
+        """The share of held-out images in the memory; a `learn` that holds out nothing keeps those of earlier ones."""
         return self.settings.held_out_share or (self.before.held_out_share if self.before else 0.0)
 
     @property
@@ -327,7 +327,7 @@ def plan_training(plan: Plan) -> TrainingPlan:
 
 
 def position(image_hash: str) -> float:
-    """Where a photo stands between 0 and 1 by the hash of its pixels, forever."""
+    """The hash of a photo's pixels as a number from 0 to 1, which never changes."""
     return int(image_hash, 16) / 16.0 ** len(image_hash)
 
 
@@ -336,10 +336,10 @@ def is_held_out(
 ) -> Tensor:
     """A mask `[N]`. Of a new class about `share` is held out, at least one image of three or more and never all.
 
-    The choice goes by the hash of the pixels, lowest first: it does not depend on file names, and equal photos are
-    treated alike. A photo in several classes is held out where all of them choose it. `trained_from` has the smallest
-    position that was trained on, for every class known before: only photos below it, and below `share`, are held out.
-    So a photo that was trained on is never measured on when it comes again.
+    The photos of the lowest hashes are held out: the choice does not depend on file names, and equal photos are treated
+    alike. A photo in several classes is held out where all of them choose it. For a class known before, `trained_from`
+    has the smallest position that was trained on; only photos below it, and below `share`, are held out. So a photo
+    that was trained on is never measured on when it comes again.
     """
     members: dict[int, set[str]] = defaultdict(set)
     for label, image_hash in zip(images.labels.tolist(), ids, strict=True):
@@ -379,7 +379,7 @@ def _with_kept_photos(train: ImageSet, untrained: Knowledge) -> ImageSet:
 
 
 def _check(plan: Plan, before: Knowledge | None) -> None:
-    """Refuse what cannot be learned from these photos with these settings."""
+    """Refuse settings with which these photos cannot be learned."""
     settings, options, names = plan.settings, plan.settings.options, plan.photos.class_names
     known = before.class_names if before else ()
     again = [name for name in names if name in known]
@@ -542,7 +542,7 @@ def fitted_scale(plan: TrainingPlan, ahead: Forecast, minutes: float) -> float:
 
 
 class LearnClock:
-    """Passes events on, with the time left of the whole `learn` in place of that of a phase."""
+    """Passes events on; the time left of a phase becomes that of the whole `learn`."""
 
     def __init__(self, listener: events.Listener, forecast: Forecast) -> None:
         self._listener = listener
@@ -550,16 +550,10 @@ class LearnClock:
         self._ahead = [phase.name for phase in forecast.phases]
         self._paces: list[float] = []
         self._after = forecast.seconds_beside / max(1, len(forecast.phases))
-        self._ended = 0.0
 
     def __call__(self, event: events.Event) -> None:
-        if isinstance(event, events.PhaseStarted):
-            if self._ended:  # the time after the last phase is the best guess for the time after this one
-                self._after = time.monotonic() - self._ended
-            if event.phase in self._ahead:
-                self._ahead = self._ahead[self._ahead.index(event.phase) + 1 :]
-        if isinstance(event, events.PhaseEnded):
-            self._ended = time.monotonic()
+        if isinstance(event, events.PhaseStarted) and event.phase in self._ahead:
+            self._ahead = self._ahead[self._ahead.index(event.phase) + 1 :]
         if isinstance(event, events.EpochEnded):
             if event.phase in self._phases:
                 self._paces.append(event.seconds / max(self._phases[event.phase].seconds_an_epoch, 1e-9))
@@ -597,8 +591,8 @@ def train(
 
 
 def fingerprint(plan: TrainingPlan) -> dict[str, Any]:
-    """What one `learn` starts from, as plain data: the settings, and hashes of the decoded images and of what is known
-    before them. Equal fingerprints lead to equal weights. The device and the names of files are not part of it."""
+    """What one `learn` starts from, as plain data: the settings, and hashes of the images and of the knowledge before.
+    Equal fingerprints lead to equal weights. The device and the names of files are not part of it."""
     parts = {"training": plan.train, "held-out": plan.new_held_out}
     images = {f"{name} {key}": value for name, part in parts.items() for key, value in tensors_of(part).items()}
     known = ""

@@ -88,12 +88,20 @@ def _num_kept(archive: RunArchive) -> int:
 def head_norm_figure(archives: Sequence[Archive]) -> Figure:
     """A panel a run or bundle: the norm of each class's row of the head, in order of arrival, and each task's mean.
 
-    Where the rows of the last task are longer than all others, much is taken for a new class.
+    Where the rows of the last task are longer than all others, much is taken for a new class. Runs whose head has no
+    norms, such as a cosine head, are left out if there are others.
     """
-    figure = new_figure(8.5, 1.9 * len(archives) + 0.4, keeps_shape=False)
-    panels = grid_of_axes(figure, len(archives), 1)
-    for axes, archive in zip(panels, archives, strict=True):
-        _draw_norms(axes, archive, archive.head_weight().norm(dim=1).cpu().numpy())
+    norms: dict[Archive, NDArray[np.float32]] = {}
+    for archive in archives:
+        try:
+            norms[archive] = archive.head_weight().norm(dim=1).cpu().numpy()
+        except DataError:
+            if not norms and archive is archives[-1]:
+                raise
+    figure = new_figure(8.5, 1.9 * len(norms) + 0.4, keeps_shape=False)
+    panels = grid_of_axes(figure, len(norms), 1)
+    for axes, (archive, values) in zip(panels, norms.items(), strict=True):
+        _draw_norms(axes, archive, values)
     panels[-1].set_xlabel("class, in order of arrival; lines separate tasks")
     return figure
 

@@ -1,6 +1,7 @@
 """A report about runs or bundles as one self-contained HTML file."""
 
 import io
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -112,7 +113,7 @@ def page_of(archives: Sequence[Archive]) -> Page:
     page.variants = list(dict.fromkeys(name for run in page.compared for name in run.result.shown_variants))
     page.summaries = summary_grids([run.result for run in runs]) if len(runs) > 1 else []
     for kind in OF_ALL if runs else ():
-        page.figures += page.drawn(kind, _able(kind, runs))
+        page.figures += page.drawn(kind, runs)
     page.classes = page.tried("accuracy by class", lambda: _class_rows(page, runs)) if runs else []
     page.parts = [_run_part(page, run, is_alone=len(runs) == 1) for run in runs]
     page.parts += [_bundle_part(page, bundle) for bundle in bundles]
@@ -124,21 +125,6 @@ def _title(runs: Sequence[RunArchive], bundles: Sequence[BundleArchive]) -> str:
         return f"{runs[0].result.method} on {runs[0].result.scenario}" if runs else f"bundle {bundles[0].name}"
     counts = [(len(runs), "runs"), (len(bundles), "bundles")]
     return " and ".join(f"{count} {what}" for count, what in counts if count) + " compared"
-
-
-def _able(kind: str, runs: Sequence[RunArchive]) -> Sequence[RunArchive]:
-    """The runs that the figure can show: cosine heads have no norms. All runs where none can, so that the error says
-    why."""
-    if kind != "head-norms":
-        return runs
-    able = []
-    for run in runs:
-        try:
-            run.head_weight()
-            able.append(run)
-        except FosterError:
-            continue
-    return able or runs
 
 
 def _run_headlines(run: RunArchive) -> list[tuple[str, str]]:
@@ -211,7 +197,7 @@ def _run_part(page: Page, run: RunArchive, *, is_alone: bool) -> dict[str, Any]:
 
 
 def _settings(nested: Mapping[str, Any]) -> dict[str, str]:
-    return {key: value_text(value) for key, value in flat(nested).items() if value is not None}
+    return {key: json.dumps(value, ensure_ascii=False) for key, value in flat(nested).items() if value is not None}
 
 
 def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:

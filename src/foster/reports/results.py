@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
+from pydantic import BeforeValidator, Field, TypeAdapter
 
 from foster.errors import DataError, words_of
-from foster.settings import toml as toml_text
 from foster.settings.methods import METHOD_SETTINGS
 from foster.system.counts import ABSENT
 from foster.system.documents import Count, Percent, Seconds, Words, checked, read_json
@@ -27,15 +26,6 @@ CLASSIFIERS = {"head": "head", "nearest_mean": "nearest mean"}
 
 def _or_none(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _as_in_a_file(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings, if a settings file can hold them: TOML has no null in a list."""
-    try:
-        toml_text.dumps(settings)
-    except TypeError as error:
-        raise ValueError(str(error)) from None
-    return settings
 
 
 Measured = Annotated[Percent | None, BeforeValidator(_or_none)]
@@ -63,7 +53,7 @@ class RunResult:
     scenario: Words
     seed: Count
     augmentation: Words
-    settings: Annotated[dict[str, Any], AfterValidator(_as_in_a_file)]
+    settings: dict[str, Any]
     hardware: Words
     classes_seen: tuple[Count, ...]
     accuracy: Annotated[list[Percent], Field(min_length=1)]

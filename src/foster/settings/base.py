@@ -166,17 +166,6 @@ def keys_of(model: type[Frozen], skip: str = "") -> tuple[str, ...]:
     return tuple(keys)
 
 
-def check_keys(data: Mapping[str, Any], keys: Sequence[str], origin: str, listing: str, prefix: str = "") -> None:
-    """Refuse nested `data` with a key that is not among the dotted `keys`, which the command `listing` prints."""
-    known = {key.split(".")[prefix.count(".")] for key in keys if key.startswith(prefix)}
-    for key, value in data.items():
-        if key not in known:
-            raise SettingsError(f"unknown key '{prefix}{key}'{key_hint(prefix + key, keys, listing)} (in {origin})")
-        below = f"{prefix}{key}."
-        if isinstance(value, Mapping) and any(each.startswith(below) for each in keys):
-            check_keys(value, keys, origin, listing, below)
-
-
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings by dotted key."""
     by_key: dict[str, Any] = {}
@@ -205,8 +194,8 @@ def validated(model: type[Model], data: Any, origin: str, prefix: str = "") -> M
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        # Where a value may have several types, the deepest error is about the intended one.
-        first = max(error.errors(), key=lambda problem: len(problem["loc"]))
+        # An unknown key explains a missing one; if a value may have several types, the deepest error fits best.
+        first = max(error.errors(), key=lambda each: (each["type"] == "extra_forbidden", len(each["loc"])))
     key = prefix + ".".join(str(part) for part in first["loc"] if not UNION_MEMBER.fullmatch(str(part)))
     message = first["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
@@ -216,7 +205,10 @@ def validated(model: type[Model], data: Any, origin: str, prefix: str = "") -> M
     if first["type"] == "missing":
         raise SettingsError(f"{key}: this key is missing (in {origin})")
     if first["type"] == "extra_forbidden":
-        hint = key_hint(key, [prefix + known for known in keys_of(model)])
+        if issubclass(model, CommonSettings):
+            hint = key_hint(key, keys_for(model), model.listing)
+        else:
+            hint = key_hint(key, [prefix + known for known in keys_of(model)])
         raise SettingsError(f"unknown key '{key}'{hint} (in {origin})")
     if not first["loc"]:
         raise SettingsError(f"{message} (in {origin})")
@@ -238,9 +230,7 @@ def take_recipes(overrides: Sequence[str], asked: str | None = None) -> tuple[li
     return recipes, [each for each in overrides if each not in given]
 
 
-def with_recipes(
-    data: Mapping[str, Any], recipes: Sequence[str], keys: Sequence[str], listing: str, folder: Path | None = None
-) -> dict[str, Any]:
+def with_recipes(data: Mapping[str, Any], recipes: Sequence[str], folder: Path | None = None) -> dict[str, Any]:
     """Plain data of a settings file in `folder`, with the recipes laid over it one after the other.
 
     Without recipes, the one that the data name is laid under them: a key in the settings file overrides its recipe.
@@ -253,7 +243,6 @@ def with_recipes(
     merged = dict(data)
     for name in recipes or [own]:
         changes = read_recipe(name)
-        check_keys(changes, keys, f"recipe {name}", listing)
         merged = laid_over(merged, changes) if recipes else laid_over(changes, merged)
     return {**merged, "recipe": "+".join(Path(name).stem for name in recipes or [own])}
 

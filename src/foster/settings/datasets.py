@@ -47,8 +47,8 @@ class PhotoSettings(Frozen):
     image_size: int = Field(default=224, ge=8, le=1024)
     """The side of the network's images in pixels."""
     short_side: int | None = Field(default=None, ge=0, le=4096)
-    """Photos are stored with a shorter side of at most this many pixels; 0 keeps their size. By default 8/7 of
-    image_size, as the field evaluates: 256 for 224."""
+    """Photos are stored with a shorter side of at most this many pixels; 0 keeps their size. The default is 8/7 of
+    image_size, as usual for evaluation: 256 for 224."""
     subset: str = ""
     """A file with one class folder per line: only these are used; for imagenet100 in place of the usual subset."""
     train_list: str = ""

@@ -18,11 +18,9 @@ from foster.settings.base import (
     COMMAND_LINE,
     CommonSettings,
     apply_overrides,
-    check_keys,
     check_section,
     flat,
     import_plugins,
-    keys_for,
     make,
     plugins_asked,
     read_recipe,
@@ -257,9 +255,8 @@ def load_settings(
     if found := check_imported(named, f"'{origin}'", trusted_by=", or --trust-plugins to import what it names"):
         data["plugins"] = list(dict.fromkeys([*data.get("plugins", []), *found]))
     check_section(data, origin)
-    check_keys(data, keys_for(Settings), origin, Settings.listing)
     recipes, overrides = take_recipes(overrides, given.pop("recipe", None))
-    data = with_recipes(data, recipes, keys_for(Settings), Settings.listing, folder)
+    data = with_recipes(data, recipes, folder)
     apply_overrides(Settings, data, overrides, origin, asked)
     data.update({key: value for key, value in given.items() if value is not None})
     origins = [origin, *(f"recipe {recipe}" for recipe in recipes), *([asked] if overrides and source else [])]

@@ -30,7 +30,9 @@ class FosterSettings(MethodSettings):
     grown_variant = "boosted"
     refreshes_by_phases = True
     fixed_options = ("compression",)
-    pretrained_values = MappingProxyType({"beta_boost": 0.8, "beta_compress": 0.94})  # the published favour old classes
+    pretrained_values = MappingProxyType(
+        {"beta_boost": 0.8, "beta_compress": 0.94}
+    )  # the published values favour old classes
     unlabeled_key = "unlabeled"
     published_augmentation = "auto"
 
@@ -40,7 +42,8 @@ class FosterSettings(MethodSettings):
     compress: FitSettings = cosine(130, weight_decay=0)
 
     beta_boost: float | tuple[float, ...] | Literal["auto"] = "auto"
-    """beta of logits alignment, one number or one a task after the first: 0 is off, 1 counts images, auto is 0.95."""
+    """beta of logits alignment: one number, or one for each task after the first. 0 switches it off, 1 weighs classes
+    by their number of images, auto is 0.95."""
     beta_compress: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
     """beta of balanced distillation; 0 gives plain distillation, auto is 0.97."""
     temperature: Temperature = 2.0
@@ -48,13 +51,14 @@ class FosterSettings(MethodSettings):
     """The correction of the bias to new classes while boosting: scaled logits, weight alignment afterwards, or none."""
     gamma: Annotated[Literal["code", "paper"], Needs("alignment=logits")] = "code"
     """The scales of logits alignment as the code has them, or as the paper prints them."""
-    feature_enhancement: bool = Field(True, description="L_FE: the new branch alone tells all classes apart, too.")
+    feature_enhancement: bool = Field(True, description="L_FE: the new branch alone learns all classes, too.")
     distillation: bool = Field(True, description="L_KD: the old network is distilled while boosting.")
     distillation_weight: Annotated[DistillationWeight, Needs("distillation=true")] = 1.0
     new_on_old: Literal["finetune", "zero", "zero_with_bias"] = "finetune"
-    """The paper's O, the new classes' weights on the old features: trained, held at 0, or that with a trained bias."""
+    """The paper's O, the weights of the new classes on the old features: trained, fixed at 0, or fixed at 0 with a
+    trained bias."""
     sums: Literal["logits", "probabilities"] = "logits"
-    """What old and new features add up: logits, S(. + .), or probabilities, S(.) + S(.) (the paper's supplement I)."""
+    """Whether the branches add logits, S(. + .), or probabilities, S(.) + S(.) (supplement I of the paper)."""
     train_old_block: bool = True
     """Train the old classes' weights on the old features; the paper freezes them."""
     compression: bool = True
@@ -76,7 +80,7 @@ class FosterSettings(MethodSettings):
     compress_cutmix: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0, le=1)
     """The share of images with CutMix while compressing; the teacher sees the same mixed images."""
     compress_start: Annotated[Annotated[float, Field(ge=0, le=1)] | Literal["auto"], IN_COMPRESSION] = "auto"
-    """The student's first weights: this share of the old network's, for the rest the mean of the new branches'. auto is
+    """The student starts from this share of the old network's weights plus the rest of the new branches' mean; auto is
     1, as published."""
     compress_old_weight: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0)
     """The weight of a second distillation while compressing, from the old network on the known classes."""

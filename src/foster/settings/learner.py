@@ -13,10 +13,8 @@ from foster.settings.augmentation import Augmentation, augmentation_table
 from foster.settings.base import (
     CommonSettings,
     apply_overrides,
-    check_keys,
     check_used,
     import_plugins,
-    keys_for,
     make,
     take_recipes,
     with_recipes,
@@ -186,10 +184,10 @@ def learner_settings(
     if has_parts:
         changes.setdefault("augmentation", LearnerSettings.augmentation_asked(before))
     apply_overrides(LearnerSettings, changes, overrides, origin)
-    check_keys(changes, keys_for(LearnerSettings), origin, LearnerSettings.listing)
     if base is not None and has_learned and changes.get("backbone") == asked_as(base.backbone):
         del changes["backbone"]  # as in the first learn, which took its variant
-    changes = laid_over(with_recipes({}, recipes, keys_for(LearnerSettings), LearnerSettings.listing), changes)
+    changes = laid_over(with_recipes({}, recipes), changes)
+    origin = " or ".join([origin, *(f"recipe {recipe}" for recipe in recipes)])
     if base is not None and not has_parts and isinstance(changes.get("augmentation"), Mapping):
         before["augmentation"] = augmentation_table(before["augmentation"], origin)
     if "training" in changes:

@@ -62,7 +62,7 @@ class BicSettings(MethodSettings):
     correction: FitSettings = with_milestones(170, 60, 100, 140)
     temperature: Temperature = 2.0
     validation_share: float = Field(default=0.1, gt=0, lt=0.5)
-    """The share of the memory that is held out, balanced over all classes, to fit the correction."""
+    """The share of the memory, balanced over all classes, that is held out to fit the correction."""
 
 
 class WaSettings(MethodSettings):
@@ -93,7 +93,7 @@ class PodnetSettings(MethodSettings):
     margin: Annotated[float, Needs("hinge=true")] = Field(default=0.6, ge=0)
     """By how much, in cosines, a class must win before its loss is 0."""
     hinge: bool = False
-    """The loss of PODNet's paper, which is 0 beyond the margin; false is that of the published runs, without one."""
+    """Use the loss of PODNet's paper, which is 0 beyond the margin; false uses the loss of the published runs."""
 
 
 class CoilSettings(MethodSettings):
@@ -105,7 +105,7 @@ class CoilSettings(MethodSettings):
     first: FitSettings = with_milestones(160, 80, 120, weight_decay=5e-4)
     later: FitSettings = with_milestones(160, 80, 120, weight_decay=5e-4)
     temperature: Temperature = 2.0
-    sinkhorn: float = Field(default=0.464, gt=0, description="How much a transport is smoothed.")
+    sinkhorn: float = Field(default=0.464, gt=0, description="The entropic regularisation of the transport.")
     norm: float = Field(default=3.0, ge=1, description="The norm by which class centres are compared.")
     transport_weight: float = Field(default=1e-3, ge=0, description="The weight of both transports.")
 
@@ -141,13 +141,13 @@ class ClosedFormSettings(MethodSettings):
     first: FitSettings = cosine(200)
     first_turns: FirstTurns = "none"
     train_backbone: bool = True
-    """False keeps the backbone as it is, such as a pretrained one: then nothing is trained at all."""
+    """False keeps the backbone as it is, for example a pretrained one, and trains nothing at all."""
     num_stages: int = Field(default=2, ge=1, le=8)
-    """The maps of this many of the backbone's last stages are features."""
+    """How many of the backbone's last stages give features."""
     grid: int = Field(default=2, ge=1, le=16)
-    """Maps are averaged over grid x grid parts; 1 gives the pooled features that other methods have."""
+    """Feature maps are averaged over grid x grid cells; 1 gives the usual pooled features."""
     mirror: bool = True
-    """Count the mirror image of every image, too."""
+    """Add the mirror image of every image to the statistics."""
 
     @property
     def first_task_options(self) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class SldaSettings(ClosedFormSettings):
     look = ("#44AA99", "h")
     fixed_options = ("num_stages", "grid")
     shrinkage: float = Field(default=0.3, gt=0, le=1)
-    """The share of the covariance that becomes the same variance in all directions; 1 gives nearest means."""
+    """The share of the covariance that is replaced by a multiple of the identity; 1 gives nearest class means."""
 
 
 class RidgeSettings(ClosedFormSettings):
@@ -175,11 +175,11 @@ class RidgeSettings(ClosedFormSettings):
     look = ("#CC6677", "d")
     fixed_options = ("num_stages", "grid", "num_features")
     num_stages: int = Field(default=3, ge=1, le=8)
-    """The maps of this many of the backbone's last stages are features."""
+    """How many of the backbone's last stages give features."""
     num_features: int = Field(default=8192, ge=1, le=65536)
     """How many random features there are. The sums take 8 bytes for each pair of them."""
     penalty: float = Field(default=100.0, gt=0)
-    """lambda: what is added to the diagonal of the random features' second moment."""
+    """lambda, which is added to the diagonal of the second moment of the random features."""
 
 
 METHOD_SETTINGS: dict[str, type[MethodSettings]] = {
@@ -197,6 +197,6 @@ METHOD_SETTINGS: dict[str, type[MethodSettings]] = {
     "slda": SldaSettings,
     "ridge": RidgeSettings,
 }
-"""The one table of methods, in the order in which they are listed."""
+"""All methods, in the order in which they are listed."""
 
 DEFAULT_METHOD = "foster"

@@ -56,7 +56,7 @@ def plan_runs(
         if key in axes:
             raise SettingsError(f"{key} is given more than once; write {key}=VALUE,VALUE")
         axes[key] = values
-    ranges = {key: Range.of(key, values[0]) for key, values in axes.items() if Range.is_one(values)}
+    ranges = {key: found for key, values in axes.items() if (found := Range.of(key, values))}
     if bool(ranges) != bool(samples):
         raise SettingsError("a range (key=log:0.01..0.3) and --samples N, how often it is drawn from, need each other")
     runs: dict[tuple[str, ...], Settings] = {}
@@ -92,19 +92,17 @@ class Range:
     PATTERN: ClassVar = re.compile(r"(log:)?([-+\d.e]*\d)\.\.([-+\d.e]*\d)")
 
     @classmethod
-    def is_one(cls, values: Sequence[str]) -> bool:
-        return len(values) == 1 and cls.PATTERN.fullmatch(values[0]) is not None
-
-    @classmethod
-    def of(cls, key: str, text: str) -> "Range":
-        found = cls.PATTERN.fullmatch(text)
+    def of(cls, key: str, values: Sequence[str]) -> "Range | None":
+        """The range that is the only value of `key`; None where it has other values."""
+        found = cls.PATTERN.fullmatch(values[0]) if len(values) == 1 else None
+        if found is None:
+            return None
         try:
-            assert found is not None
             low, high = float(found[2]), float(found[3])
         except ValueError:
-            raise SettingsError(f"{key}: '{text}' is no range of two numbers (on the command line)") from None
+            raise SettingsError(f"{key}: '{found[0]}' is no range of two numbers (on the command line)") from None
         if not (0 < low < high if found[1] else low < high):
-            raise SettingsError(f"{key}: the ends of '{text}' must rise{', from above 0' if found[1] else ''}")
+            raise SettingsError(f"{key}: the ends of '{found[0]}' must rise{', from above 0' if found[1] else ''}")
         return cls(key, low, high, bool(found[1]), found[2].isdigit() and found[3].isdigit())
 
     def draw(self, sample: int) -> str:
