@@ -74,6 +74,46 @@ def test_what_the_readme_says_of_its_tables_is_what_the_files_say() -> None:
     assert "| ".join(["points ", *(f"{gain:+.2f} " for gain in gains)]) in text("docs/beyond.md")
 
 
+def test_what_the_page_beyond_says_of_quarter_turns_is_what_the_files_say() -> None:
+    told = text("docs/beyond.md")
+
+    def of_orders(name: str, metric: Callable[[str], float] = average) -> str:
+        first, *others = (f"{metric(f'{name}-s{order}'):.2f}" for order in (1993, 1, 2))
+        return f"{first} ({', '.join(others)})"
+
+    for folder, stem in (("checks/", "ridge-turns"), ("", "ridge")):
+        row = [of_orders(f"{folder}cifar100-b50-{scenario}-{stem}") for scenario in ("inc10", "inc5", "inc2")]
+        assert f"| {' | '.join(row)} | 0 |" in told
+    assert f"| {of_orders('checks/cifar100-b50-inc10-ridge-turns-16384')} |" in told
+    by_order = [
+        fmean(average(f"checks/cifar100-b50-{name}-ridge-turns-s{order}") for name in ("inc10", "inc5", "inc2"))
+        for order in (1993, 1, 2)
+    ]
+    first, second, third = (f"{value:.1f}" for value in by_order)
+    assert f"it has {first} on all three protocols of B50 ({second} and {third} in class orders" in text("README.md")
+    ends = {of_orders(f"checks/cifar100-b50-{name}-ridge-turns", final_accuracy) for name in ("inc10", "inc5", "inc2")}
+    assert [f"it has {end} on all three" for end in ends if f"it has {end} on all three" not in told] == []
+
+
+def test_what_the_page_on_studies_says_of_single_studies_is_what_they_say() -> None:
+    told = text("docs/studies.md")
+
+    def numbers(study: str, column: str) -> list[str]:
+        lines = (ROOT / "results" / "studies" / study / "study.md").read_text(encoding="utf-8").splitlines()
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+        place = rows[0].index(column)
+        return [row[place] for row in rows[2:] if len(row) == len(rows[0]) and row[1] == "1"]
+
+    for column in ("average", "final"):
+        *first, last = numbers("beta-compression", column)
+        assert f"{', '.join(first)} and {last}" in told
+    with_five, with_ten, _ = (float(value) for value in numbers("exemplars-ratio", "final"))
+    assert f"{with_five:.1f} % at the end with 5 exemplars and {with_ten:.1f} with 10" in told
+    for study in ("gamma", "sum-of-softmax"):
+        ours, other = numbers(study, "average")
+        assert f"{other} on average against {ours}" in told
+
+
 def test_what_the_page_on_the_paper_says_of_runs_is_what_the_files_say() -> None:
     told = text("docs/paper.md")
     joint = read("cifar100-b0-inc10-joint-auto-s1993")[""]

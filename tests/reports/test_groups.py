@@ -198,6 +198,16 @@ def test_a_setting_that_came_later_has_its_default_in_earlier_results(write_run)
     assert len(group.runs) == 2
 
 
+def test_a_setting_that_is_gone_sets_runs_apart_only_where_they_had_different_values(write_run):
+    def run(name, seed, **gone):
+        return write_run(name, seed=seed, settings=settings(seed=seed, foster={"gamma": "code", **gone}))
+
+    before, since = run("a", 1, gone_setting=0), run("b", 2)
+    (group,) = groups_of(before, since)
+    assert [run.seed for run in group.runs] == [1, 2]
+    assert len(groups_of(before, since, run("c", 3, gone_setting=1))) > 1
+
+
 def test_groups_share_class_orders_whatever_their_seeds_are(write_run):
     ours, theirs = (
         write_run(method, method=method, seed=seed, settings=settings(seed=seed, order_seed=order))

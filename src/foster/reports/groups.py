@@ -151,9 +151,11 @@ def _telling(recipes: Sequence[Recipe]) -> set[tuple[str, str]]:
 
 def _by_recipe(runs: Sequence[RunResult], conditions: Collection[tuple[str, str]]) -> list[Group]:
     """Split runs of one method and augmentation by their recipe and by what makes them incomparable."""
+    gone = _gone_settings(runs)
     recipes: dict[tuple[Recipe, str], list[RunResult]] = {}
     for run in sorted(runs, key=lambda run: run.seed):
-        recipes.setdefault((_recipe(run), _caveat(run)), []).append(run)
+        recipe = tuple(pair for pair in _recipe(run) if pair[0] not in gone)
+        recipes.setdefault((recipe, _caveat(run)), []).append(run)
     telling = _telling([recipe for recipe, _ in recipes]) | set(conditions)
     groups = []
     for (recipe, caveat), members in recipes.items():
@@ -166,6 +168,23 @@ def _by_recipe(runs: Sequence[RunResult], conditions: Collection[tuple[str, str]
         words = [members[0].recipe, *(_short_setting(*pair) for pair in pairs), caveat, repeats]
         groups.append(Group(method, members[0].augmentation, " ".join(filter(None, words)), tuple(once.values())))
     return groups
+
+
+def _gone_settings(runs: Sequence[RunResult]) -> set[str]:
+    """Dotted keys of settings of a method that this version does not have, where all runs that have one agree on it."""
+    method = METHOD_SETTINGS.get(runs[0].method)
+    if method is None:
+        return set()
+    values: dict[str, set[str]] = {}
+    for run in runs:
+        for key, value in _recipe(run):
+            values.setdefault(key, set()).add(value)
+    section = f"{runs[0].method}."
+    return {
+        key
+        for key, found in values.items()
+        if key.startswith(section) and key.split(".")[1] not in method.model_fields and len(found) == 1
+    }
 
 
 def varying_settings(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
