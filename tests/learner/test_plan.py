@@ -43,7 +43,7 @@ def test_image_size_backbone_and_normalisation_follow_the_first_images() -> None
     learner.learn(images, labels=["a", "b"] * 6)
     assert learner.knowledge is not None
     facts = learner.knowledge.preprocessing
-    assert (facts.height, facts.width, facts.rule, learner.knowledge.backbone) == (20, 20, "stretch", "resnet32")
+    assert (facts.height, facts.width, learner.knowledge.backbone) == (20, 20, "resnet32")
     assert facts.mean == pytest.approx((0.5, 0.5, 0.5), abs=0.01)
     assert 0.01 <= facts.std[0] < 0.07
 
@@ -76,7 +76,7 @@ def test_a_pretrained_backbone_is_trained_on_a_gpu_with_enough_photos_and_where_
 ) -> None:
     monkeypatch.setattr("foster.learner.plan.find_device", lambda name: torch.device(device))
     photos = Photos([None] * num_photos, ("a",) * num_photos, "nothing")  # type: ignore[list-item]
-    wanted = foster.Learner(image_size=192, resize="crop", **settings).settings
+    wanted = foster.Learner(image_size=192, **settings).settings
     assert make_plan(None, wanted, photos).settings.method == method
 
 
@@ -298,7 +298,7 @@ def test_a_folder_that_brings_nothing_new_is_refused(learner: Learner) -> None:
 
 def test_held_out_photos_are_measured_as_the_bundle_keeps_them(tmp_path: Path) -> None:
     photos = find_photos(write_photos(tmp_path / "photos", 2, 6, sides=(90, 120)))
-    settings = {"method": "foster", "backbone": "resnet18", "image_size": 72, "resize": "crop", "device": "cpu"}
+    settings = {"method": "foster", "backbone": "resnet18", "image_size": 72, "device": "cpu"}
     plan = make_plan(None, learner_settings(validation_share=0.4, **settings), photos)
     held_out, cpu = plan_training(plan).held_out.stack, torch.device("cpu")
     assert len(held_out) == 4

@@ -18,7 +18,7 @@ from foster.data.photos.stack import read_photos
 from foster.errors import FosterError
 
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=SUPPRESSED)
-SIZE = Resizing(16, 12, "crop")
+SIZE = Resizing(16, 12)
 
 MODES = {
     "JPEG": ("RGB", "L", "CMYK"),

@@ -141,7 +141,7 @@ def test_a_later_learn_changes_what_may_change_and_nothing_else() -> None:
     assert isinstance(later.options, FosterSettings)
     assert (later.options.beta_boost, later.options.boost.epochs) == (0.9, 3)
     assert later.epochs_scale == 0.5
-    for override in ("backbone=resnet32", "image_size=16", "method=replay", "resize=crop", "foster.compression=false"):
+    for override in ("backbone=resnet32", "image_size=16", "method=replay", "foster.compression=false"):
         with pytest.raises(SettingsError, match="first learn"):
             learner_settings([override], base=base)
     assert learner_settings(["image_size=8"], base=base).image_size == (8, 8)

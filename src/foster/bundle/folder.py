@@ -71,7 +71,7 @@ class Bundle:
 
 
 def resizing_of(preprocessing: Preprocessing) -> Resizing:
-    return Resizing(preprocessing.height, preprocessing.width, preprocessing.rule)
+    return Resizing(*preprocessing.size)
 
 
 def write_bundle(

@@ -43,11 +43,10 @@ FileName = Annotated[str, AfterValidator(_inside)]
 
 
 class Preprocessing(Frozen):
-    """From a picture to what the network sees: resized by `rule`, then (pixel / 255 - mean) / std."""
+    """From a picture to what the network sees: resized to height x width, then (pixel / 255 - mean) / std."""
 
     height: Side
     width: Side
-    rule: Literal["stretch", "crop"]
     mean: tuple[Mean, Mean, Mean]
     std: tuple[Spread, Spread, Spread]
 
