@@ -39,8 +39,6 @@ from foster.system.signals import StopRequest
 from foster.training.engine import find_device
 
 NUM_SHOWN = 8
-BYTES_OF_PROCESS = 400 * 2**20
-"""The memory of Python and torch before a photo is read."""
 
 
 @dataclass(frozen=True, eq=False)
