@@ -101,7 +101,7 @@ def _as_png(heat: Tensor) -> bytes:
 
 
 def find_link(path: Path) -> Path | None:
-    """The link to watch: `path` itself, or `current` inside it; None where `path` is a bundle."""
+    """The link to watch: `path` itself, or `current` inside it; None if `path` is a bundle."""
     inside = path / LINK
     if inside.is_symlink():
         return inside
