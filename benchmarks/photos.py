@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=20, help="photos of a class that are measured on")
     parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--side", type=int, default=192)
-    parser.add_argument("--resize", choices=("crop", "stretch", *FRAMES), default="stretch")
+    parser.add_argument("--resize", choices=("stretch", *FRAMES), default="stretch")
     parser.add_argument("--heads", nargs="*", choices=tuple(HEADS), default=list(HEADS))
     parser.add_argument("--learner", nargs="*", default=[], metavar="'KEY=VALUE ...'", help="foster learn, with these")
     parser.add_argument("--title", help="what the photos are, for the table")
@@ -256,7 +256,7 @@ def compute(
     """The features, and for each learn of the first draw the processor seconds of those that it learns from."""
     choice = choose_backbone(BACKBONE, (given.side, given.side))
     backbone = choice.make()
-    resizing = Resizing(given.side, given.side, "stretch" if given.resize in FRAMES else given.resize)
+    resizing = Resizing(given.side, given.side)
     frame = FRAMES.get(given.resize)
     preprocessing = Preprocessing.model_validate({**vars(resizing), "mean": choice.mean, "std": choice.std})
     classifier = Classifier(Network([backbone], RootHead(backbone.feature_size, 0)), preprocessing)

@@ -1,6 +1,5 @@
 import functools
 import gc
-import math
 import os
 import shutil
 import signal
@@ -107,29 +106,3 @@ def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bundle(small_bundle: Path, tmp_path: Path) -> Path:
     """A bundle of its own for each test."""
     return Path(shutil.copytree(small_bundle, tmp_path / "v1"))
-
-
-@pytest.fixture
-def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New tensors start as not-a-number, so that a place which a kernel does not write shows."""
-    import torch
-
-    with torch.device("cpu"):
-        torch.empty(0)  # torch lists its functions that make tensors when one is first called so; not those below
-    for name in ("empty", "empty_like"):
-        make = getattr(torch, name)
-        monkeypatch.setattr(torch, name, lambda *sizes, make=make, **options: make(*sizes, **options).fill_(math.nan))
-
-
-@pytest.fixture
-def emulation(monkeypatch: pytest.MonkeyPatch, poisoned_memory: None) -> Iterator[None]:
-    """Kernels on the CPU, where all maps count as bfloat16 on a GPU."""
-    import torch
-    from gluon_emulation import emulated_kernels
-
-    from foster.kernels import modules
-
-    monkeypatch.setattr(modules, "is_available", lambda: True)
-    monkeypatch.setattr(modules, "_computes_in_bfloat16", lambda maps: maps.dtype is torch.bfloat16)
-    with emulated_kernels():
-        yield

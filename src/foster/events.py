@@ -54,11 +54,10 @@ class TaskStarted(Event):
 
 @dataclass(frozen=True)
 class LearnPlanned(Event):
-    """What a `learn` will do, as lines of text, and the time and memory that it is estimated to need."""
+    """What a `learn` will do, as lines of text, and the estimated time; 0 where it was not measured."""
 
     lines: tuple[str, ...]
     seconds: float
-    num_bytes: int
 
 
 @dataclass(frozen=True)

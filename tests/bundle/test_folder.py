@@ -28,7 +28,7 @@ HISTORY = ({"when": "2026-01-01T00:00:00+00:00", "new_classes": list(CLASSES)},)
 
 
 def facts(**changes: Any) -> dict[str, Any]:
-    preprocessing = {"height": 6, "width": 5, "rule": "crop", "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.2, 0.1)}
+    preprocessing = {"height": 6, "width": 5, "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.2, 0.1)}
     plain = {
         "method": "foster",
         "backbone": "resnet8",

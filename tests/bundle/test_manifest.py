@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faults import SUPPRESSED, time_limit
+from faults import MANY, time_limit
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +21,6 @@ from foster.bundle.manifest import read_manifest
 from foster.cli.texts import classes_text, exemplars_text, info_text
 from foster.errors import FosterError
 
-MANY = settings(max_examples=40, deadline=None, suppress_health_check=SUPPRESSED)
 FEW = settings(MANY, max_examples=10)
 IMAGE = np.zeros((8, 8, 3), np.uint8)
 

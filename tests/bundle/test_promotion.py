@@ -12,7 +12,7 @@ from foster.errors import FolderError
 
 
 def make(folder: Path) -> Path:
-    preprocessing = {"height": 8, "width": 8, "rule": "stretch", "mean": (0, 0, 0), "std": (1, 1, 1)}
+    preprocessing = {"height": 8, "width": 8, "mean": (0, 0, 0), "std": (1, 1, 1)}
     facts = {
         "method": "foster",
         "backbone": "resnet8",

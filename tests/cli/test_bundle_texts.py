@@ -29,7 +29,7 @@ def test_every_class_of_the_last_learn_can_be_seen(command: Command, bundle: Pat
 def test_info_tells_what_a_bundle_holds(command: Command, bundle: Path) -> None:
     done = command("info", bundle)
     assert done.code == 0
-    for text in ("resnet8", "8 x 8 pixels, stretched", "3: one, two, zero", "calibrated on", "known before", "photos"):
+    for text in ("resnet8", "8 x 8 pixels", "3: one, two, zero", "calibrated on", "known before", "photos"):
         assert text in done.out
     assert json.loads(command("info", bundle, "--json").out)["classes"] == ["one", "two", "zero"]
 

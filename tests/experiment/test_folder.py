@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faults import accepted
 from tiny_runs import (
     stopped_run,
     tiny_settings,
@@ -15,22 +16,12 @@ from tiny_runs import (
 
 import foster
 from foster import events
-from foster.errors import FolderError, FosterError, SettingsError
+from foster.errors import FolderError, SettingsError
 from foster.experiment import folder as module
 from foster.experiment.event_log import read_events
 from foster.experiment.folder import RunFolder, check_same_settings, differing_key
 from foster.settings import toml as toml_text
 from foster.system.locking import locked
-
-
-def accepted(make: Any) -> Any:
-    """What `make` gives, or None where it refuses; the command prints the message as one line."""
-    try:
-        return make()
-    except FosterError as error:
-        message = str(error)
-    assert 0 < len(message) < 2000
-    return None
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000, b"null", b'{"finished": "yes"}', b'{"a": tru'])

@@ -13,7 +13,7 @@ from foster.bundle.manifest import Preprocessing
 from foster.errors import DeviceError
 from foster.learner.classifier import Classifier
 
-PREPROCESSING = Preprocessing(height=8, width=8, rule="stretch", mean=(0.5,) * 3, std=(0.25,) * 3)  # type: ignore[arg-type]
+PREPROCESSING = Preprocessing(height=8, width=8, mean=(0.5,) * 3, std=(0.25,) * 3)  # type: ignore[arg-type]
 FULL = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79 GiB"
 
 

@@ -99,7 +99,6 @@ def test_labels_and_preprocessing_are_inside_the_onnx_file_and_beside_it(
     assert inside["labels"] == list(learner.class_names) == beside["labels"]
     assert inside["foster"] == beside
     assert beside["input"]["shape"] == ["batch", 8, 8, 3]
-    assert beside["input"]["resize"] == "stretch"
     assert learner.knowledge is not None
     assert beside["inside"]["temperature"] == learner.knowledge.temperature
 

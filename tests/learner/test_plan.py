@@ -10,30 +10,25 @@ import torch
 from photo_folders import write_photos
 from PIL import Image
 from small_learners import digits, longer_learner, planned, small_learner
-from torch import Tensor, nn
+from torch import Tensor
 
 import foster
-from foster.data.images import ImageSet
 from foster.data.photos.decode import Resizing
 from foster.data.photos.find import Photos, Source, find_photos
 from foster.data.photos.stack import ReadPhotos, read_for_training, read_photos
 from foster.errors import DataError, DeviceError, SettingsError
-from foster.events import EpochEnded, Event, LearnPlanned, PhaseEnded, PhaseStarted
+from foster.events import Event, LearnPlanned
 from foster.learner import train
 from foster.learner.learner import Learner
 from foster.learner.plan import (
-    BYTES_OF_PROCESS,
     choose_resizing,
     make_plan,
 )
 from foster.learner.reports import LearnReport, SharedPhotos
-from foster.learner.train import Forecast, LearnClock, TimedPhase, TrainingPlan, fitted_scale, plan_training
+from foster.learner.train import Forecast, TrainingPlan, fitted_scale, plan_training
 from foster.networks import BACKBONES
 from foster.networks.network import Backbone
-from foster.settings.fit import FitSettings
 from foster.settings.learner import learner_settings
-from foster.training.fit import EpochLog
-from foster.training.phase import Phase
 
 
 def test_image_size_backbone_and_normalisation_follow_the_first_images() -> None:
@@ -43,7 +38,7 @@ def test_image_size_backbone_and_normalisation_follow_the_first_images() -> None
     learner.learn(images, labels=["a", "b"] * 6)
     assert learner.knowledge is not None
     facts = learner.knowledge.preprocessing
-    assert (facts.height, facts.width, facts.rule, learner.knowledge.backbone) == (20, 20, "stretch", "resnet32")
+    assert (facts.height, facts.width, learner.knowledge.backbone) == (20, 20, "resnet32")
     assert facts.mean == pytest.approx((0.5, 0.5, 0.5), abs=0.01)
     assert 0.01 <= facts.std[0] < 0.07
 
@@ -76,7 +71,7 @@ def test_a_pretrained_backbone_is_trained_on_a_gpu_with_enough_photos_and_where_
 ) -> None:
     monkeypatch.setattr("foster.learner.plan.find_device", lambda name: torch.device(device))
     photos = Photos([None] * num_photos, ("a",) * num_photos, "nothing")  # type: ignore[list-item]
-    wanted = foster.Learner(image_size=192, resize="crop", **settings).settings
+    wanted = foster.Learner(image_size=192, **settings).settings
     assert make_plan(None, wanted, photos).settings.method == method
 
 
@@ -177,51 +172,7 @@ def test_schedules_are_cut_to_the_time_that_is_left_and_never_longer_than_the_pu
     """Five seconds of the time are over, and all beside the training takes 15."""
     plan = plan_of_two()
     monkeypatch.setattr(train, "time", SimpleNamespace(monotonic=lambda: plan.began + 5))
-    ahead = Forecast((TimedPhase("boost", 2, 30.0), TimedPhase("compress", 4, 5.0)), 1, seconds_beside=15)
-    assert fitted_scale(plan, ahead, minutes) == pytest.approx(scale)
-
-
-ONE = ImageSet(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))
-
-
-@pytest.mark.parametrize("error", [0.5, 1.0, 2.0])
-def test_the_time_left_is_right_within_a_third_from_the_second_epoch_on(
-    error: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever the rehearsal took an epoch for, with a first epoch that takes twice as long, and with what is measured
-    after each phase."""
-    now, told = 0.0, dict[tuple[str, int], tuple[float, float]]()
-    for module in ("training.fit", "learner.train"):
-        monkeypatch.setattr(f"foster.{module}.time", SimpleNamespace(monotonic=lambda: now))
-
-    def note(event: Event) -> None:
-        if isinstance(event, EpochEnded):
-            told[event.phase, event.epoch] = now, event.seconds_left
-
-    course = {"boost": (8, 2.0), "boost again": (8, 2.0), "compress": (6, 3.0)}
-    rehearsed = tuple(TimedPhase(name, *course[name]) for name in ("boost", "compress"))
-    rehearsed = tuple(TimedPhase(part.name, part.epochs, error * part.seconds_an_epoch) for part in rehearsed)
-    clock = LearnClock(note, Forecast(rehearsed, num_bytes=1, seconds_beside=8.0))
-    now += 12.0
-    for name, (epochs, seconds) in course.items():
-        clock(PhaseStarted(1, 2, name, epochs, 10))
-        phase = Phase(name, nn.Linear(1, 1), lambda images, labels: {}, FitSettings(epochs=epochs), ONE)
-        log = EpochLog(phase, 4, clock, task=1)
-        for epoch in range(epochs):
-            now += seconds * (2 if (name, epoch) == ("boost", 0) else 1)
-            log.close(epoch, 0.1, ("L",), torch.tensor([1.0]))
-        log.flush()
-        clock(PhaseEnded(1, name, seconds))
-        now += 4.0
-    assert len(told) == 22
-    # A second try is nothing that anybody can foresee: while the first one runs, it is not counted.
-    foreseen = {name: seconds * epochs for name, (epochs, seconds) in course.items() if name != "boost again"}
-    end_of_first = 12.0 + 8 * 2.0 + 2.0 + 4.0
-    for (name, epoch), (moment, left) in told.items():
-        if epoch and name == "boost":
-            assert left == pytest.approx(end_of_first - moment + foreseen["compress"] + 4.0, rel=0.3)
-        elif epoch:
-            assert left == pytest.approx(now - moment, rel=0.3)
+    assert fitted_scale(plan, Forecast(training=80, beside=15), minutes) == pytest.approx(scale)
 
 
 def weights_of(learner: Learner) -> dict[str, Tensor]:
@@ -239,7 +190,7 @@ def test_who_is_told_how_long_it_takes_learns_the_same() -> None:
     assert all(torch.equal(value, weights[name]) for name, value in weights_of(heard).items())
     plans = [event for event in told if isinstance(event, LearnPlanned)]
     assert len(plans) == 2
-    assert all(plan.seconds > 0 and plan.num_bytes > BYTES_OF_PROCESS for plan in plans)
+    assert all(plan.seconds > 0 for plan in plans)
 
 
 NAMES = ("cat", "dog", "owl", "feline")
@@ -298,7 +249,7 @@ def test_a_folder_that_brings_nothing_new_is_refused(learner: Learner) -> None:
 
 def test_held_out_photos_are_measured_as_the_bundle_keeps_them(tmp_path: Path) -> None:
     photos = find_photos(write_photos(tmp_path / "photos", 2, 6, sides=(90, 120)))
-    settings = {"method": "foster", "backbone": "resnet18", "image_size": 72, "resize": "crop", "device": "cpu"}
+    settings = {"method": "foster", "backbone": "resnet18", "image_size": 72, "device": "cpu"}
     plan = make_plan(None, learner_settings(validation_share=0.4, **settings), photos)
     held_out, cpu = plan_training(plan).held_out.stack, torch.device("cpu")
     assert len(held_out) == 4

@@ -3,7 +3,7 @@
 import pytest
 import sklearn_images
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch.nn import functional
 
 from foster.data.photos.decode import Resizing
@@ -26,8 +26,8 @@ def pretrained() -> EfficientNetLite:
 
 def photos(side: int) -> torch.Tensor:
     """scikit-learn's two photos, normalised as the weights expect, `[2, 3, side, side]`."""
-    resizing = Resizing(side, side, "crop")
-    pictures = torch.stack([resizing(Image.fromarray(image)) for image in sklearn_images.photos()])
+    squares = [ImageOps.fit(Image.fromarray(image), (side, side)) for image in sklearn_images.photos()]
+    pictures = torch.stack([Resizing(side, side)(image) for image in squares])
     return (pictures.float() / 255 - 0.5) / 0.5
 
 

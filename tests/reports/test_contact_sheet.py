@@ -29,7 +29,7 @@ HEADING_HEIGHT = int(1.5 * TEXT_HEIGHT)
 
 def headings(folder: Path, *classes: str) -> list[Image.Image]:
     """What stands above the images of each class, without the id in front."""
-    preprocessing = {"height": 8, "width": 8, "rule": "crop", "mean": (0.5, 0.5, 0.5), "std": (0.2, 0.2, 0.2)}
+    preprocessing = {"height": 8, "width": 8, "mean": (0.5, 0.5, 0.5), "std": (0.2, 0.2, 0.2)}
     facts = {
         "method": "foster",
         "backbone": "resnet8",

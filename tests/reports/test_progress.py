@@ -204,7 +204,7 @@ def line_of(event: Event, *before: Event) -> str:
 
 
 RUN = events.RunStarted("foster", "digits-b0-inc2", 5, "", "cpu")
-LEARN = events.LearnPlanned(("2 new classes",), 60.0, 2**30)
+LEARN = events.LearnPlanned(("2 new classes",), 60.0)
 
 
 def evaluated(task: int, old: float | None, new: float, top5: float = 100.0) -> events.Evaluated:

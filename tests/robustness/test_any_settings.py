@@ -6,29 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import SUPPRESSED
-from hypothesis import example, given, settings
+from faults import MANY, accepted
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from foster.data.scenario import class_order_from_names
-from foster.errors import FosterError, SettingsError
+from foster.errors import SettingsError
 from foster.experiment.folder import check_same_settings
 from foster.settings.base import keys_for, make
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.learner import LearnerSettings, learner_settings
-
-MANY = settings(max_examples=40, deadline=None, suppress_health_check=SUPPRESSED)
-
-
-def accepted(make: Any) -> Any:
-    """What `make` gives, or None where it refuses; the command prints the message as one line."""
-    try:
-        return make()
-    except FosterError as error:
-        message = str(error)
-    assert 0 < len(message) < 2000
-    return None
-
 
 SCALARS = (
     st.none()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from faults import SUPPRESSED, time_limit
+from faults import MANY, time_limit
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image, features
@@ -17,8 +17,7 @@ from foster.data.photos.find import find_photos
 from foster.data.photos.stack import read_photos
 from foster.errors import FosterError
 
-MANY = settings(max_examples=60, deadline=None, suppress_health_check=SUPPRESSED)
-SIZE = Resizing(16, 12, "crop")
+SIZE = Resizing(16, 12)
 
 MODES = {
     "JPEG": ("RGB", "L", "CMYK"),

@@ -44,13 +44,12 @@ def test_any_value_in_any_place_of_a_checkpoint_is_taken_or_refused_in_one_line(
     experiment = Experiment(folder.settings(), folder, ignore, StopRequest())
     forged = [(saved.state, {name: part for name, part in saved.parts.items() if name != gone}) for gone in saved.parts]
     for number, place in enumerate(places(saved.state)):
-        for value in (VALUES[number % len(VALUES)], VALUES[(number + 3) % len(VALUES)]):
-            state = copy.deepcopy(saved.state)
-            holder: Any = state
-            for part in place[:-1]:
-                holder = holder[part]
-            holder[place[-1]] = value
-            forged.append((state, saved.parts))
+        state = copy.deepcopy(saved.state)
+        holder: Any = state
+        for part in place[:-1]:
+            holder = holder[part]
+        holder[place[-1]] = VALUES[number % len(VALUES)]
+        forged.append((state, saved.parts))
     num_refused = 0
     for state, parts in forged:
         found = Checkpoint(state, parts)

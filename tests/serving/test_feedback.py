@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from servers import photo
+from servers import photo, queue
 
 import foster
 from foster.data.photos.decode import MAX_FILE_BYTES, upright_size
@@ -100,13 +100,6 @@ def test_learn_takes_the_folder_as_it_is(small_bundle: Path, tmp_path: Path) -> 
     assert report.new_classes == ("owl",)
     assert dict(report.more_of) == {known.class_names[0]: 3}
     assert report.passed_over == {}
-
-
-def queue(folder: Path, num_photos: int) -> Path:
-    folder.mkdir()
-    for k in range(num_photos):
-        (folder / f"{k + 1}-photo.png").write_bytes(photo(k))
-    return folder
 
 
 def test_photos_wait_in_the_order_of_their_names_until_they_have_a_label(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 from PIL import Image
-from servers import client_of, photo, run, service_of
+from servers import client_of, photo, queue, run, service_of
 
 import foster
 from foster.serving.routes import MOST_FILES
@@ -94,13 +94,6 @@ def test_a_form_may_have_64_files_whose_names_are_shown_without_folders(small_bu
         assert (too_many.status_code, str(MOST_FILES) in too_many.json()["error"]) == (400, True)
 
     run(service_of(small_bundle), check)
-
-
-def queue(folder: Path, num_photos: int) -> Path:
-    folder.mkdir()
-    for k in range(num_photos):
-        (folder / f"{k + 1}-photo.png").write_bytes(photo(k))
-    return folder
 
 
 def test_a_photo_is_shown_predicted_labelled_and_taken_back(small_bundle: Path, tmp_path: Path) -> None:

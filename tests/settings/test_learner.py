@@ -2,7 +2,7 @@ import pytest
 
 from foster.errors import SettingsError
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
-from foster.settings.base import flat, keys_for, make
+from foster.settings.base import flat, make
 from foster.settings.foster import FosterSettings
 from foster.settings.learner import LearnerSettings, learner_settings
 from foster.settings.learner_defaults import (
@@ -141,7 +141,7 @@ def test_a_later_learn_changes_what_may_change_and_nothing_else() -> None:
     assert isinstance(later.options, FosterSettings)
     assert (later.options.beta_boost, later.options.boost.epochs) == (0.9, 3)
     assert later.epochs_scale == 0.5
-    for override in ("backbone=resnet32", "image_size=16", "method=replay", "resize=crop", "foster.compression=false"):
+    for override in ("backbone=resnet32", "image_size=16", "method=replay", "foster.compression=false"):
         with pytest.raises(SettingsError, match="first learn"):
             learner_settings([override], base=base)
     assert learner_settings(["image_size=8"], base=base).image_size == (8, 8)
@@ -209,18 +209,6 @@ def test_small_batches_take_small_steps() -> None:
     assert isinstance(options, BicSettings)
     assert [options.first.learning_rate, options.correction.learning_rate] == pytest.approx([0.0125, 0.0125])
     assert settings.scaled_options(100, is_pretrained=False, batch_size=512).first.learning_rate == 0.1
-
-
-def test_keys_of_tables_and_methods_are_dotted() -> None:
-    assert {"foster.beta_boost", "engine.threads", "augmentation.flip", "memory_total"} <= set(
-        keys_for(LearnerSettings)
-    )
-
-
-def test_an_augmentation_and_its_parts_take_the_place_of_any_earlier_one():
-    for base in (learner_settings(), learner_settings(["augmentation=photo"]), learner_settings(augmentation={})):
-        changed = learner_settings(["augmentation.flip=false", "augmentation=auto"], base=base)
-        assert changed.augmentation == AUGMENTATIONS["auto"].model_copy(update={"flip": False})
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from hypothesis import HealthCheck
+from hypothesis import HealthCheck, settings
 
-SUPPRESSED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-"""Every example makes its own files in the fixture's folder; and a busy machine is no reason to fail."""
+from foster.errors import FosterError
+
+MANY = settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+"""For property tests: each example writes its own files to the fixture's folder, and a busy machine is no fault."""
+
+
+def accepted(make: Any) -> Any:
+    """What `make` gives, or None if it refuses with an error that the command prints as one line."""
+    try:
+        return make()
+    except FosterError as error:
+        message = str(error)
+    assert 0 < len(message) < 2000
+    return None
 
 
 @contextmanager

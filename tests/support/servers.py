@@ -39,6 +39,14 @@ def photo(seed: int = 0, kind: str = "PNG", size: tuple[int, int] = (12, 10)) ->
     return file.getvalue()
 
 
+def queue(folder: Path, num_photos: int) -> Path:
+    """A folder of photos, in the order of their names."""
+    folder.mkdir()
+    for k in range(num_photos):
+        (folder / f"{k + 1}-photo.png").write_bytes(photo(k))
+    return folder
+
+
 @dataclass
 class Server:
     url: str

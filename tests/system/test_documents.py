@@ -45,25 +45,26 @@ def test_what_is_read_is_typed_and_keys_of_other_versions_are_passed_over(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "place"),
     [
-        ({"accuracy": 200}, "accuracy: Input should be less than or equal to 100"),
-        ({"accuracy": -1}, "accuracy: Input should be greater than or equal to 0"),
-        ({"accuracy": float("nan")}, "accuracy: Input should be a finite number"),
-        ({"seconds": float("inf")}, "seconds: Input should be a finite number"),
-        ({"other": [float("nan")]}, "other.list.0.float: Input should be a finite number"),
-        ({"parts": [{}]}, "parts.0.sha256: is missing"),
-        ({"parts": [{"sha256": "../x"}]}, "parts.0.sha256: String should match pattern"),
-        ({"parts": [{"sha256": "0" * 64 + "\n"}]}, "parts.0.sha256: String should match pattern"),
-        ({"parts": [{"sha256": "0" * 64, "count": 2**63}]}, "parts.0.count: Input should be less than"),
-        ({"name": ["x"]}, "name: Input should be a valid string"),
+        ({"accuracy": 200}, "accuracy"),
+        ({"accuracy": -1}, "accuracy"),
+        ({"accuracy": float("nan")}, "accuracy"),
+        ({"seconds": float("inf")}, "seconds"),
+        ({"other": [float("nan")]}, "other.list.0.float"),
+        ({"parts": [{}]}, "parts.0.sha256"),
+        ({"parts": [{"sha256": "../x"}]}, "parts.0.sha256"),
+        ({"parts": [{"sha256": "0" * 64 + "\n"}]}, "parts.0.sha256"),
+        ({"parts": [{"sha256": "0" * 64, "count": 2**63}]}, "parts.0.count"),
+        ({"name": ["x"]}, "name"),
     ],
 )
-def test_what_is_wrong_is_one_line_with_its_place(change: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_one_line_with_its_place(change: dict[str, Any], place: str, tmp_path: Path) -> None:
     path = write(tmp_path, {"name": "x", "accuracy": 1.0, **change})
     with pytest.raises(DocumentError) as error:
         read_document(path, Example)
-    assert str(error.value).startswith(f"'{path}' is damaged: {complaint}")
+    assert str(error.value).startswith(f"'{path}' ")
+    assert f" {place}: " in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from faults import SUPPRESSED, time_limit
-from hypothesis import given, settings
+from faults import MANY, time_limit
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foster.errors import FolderError
@@ -118,7 +118,7 @@ DAMAGES = {
 }
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=SUPPRESSED)
+@MANY
 @given(data=st.data())
 def test_no_damaged_file_is_read_as_good(data: st.DataObject, filled: Path, scratch: Path):
     shutil.rmtree(scratch, ignore_errors=True)
@@ -225,7 +225,7 @@ ANY_JSON = st.recursive(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=SUPPRESSED)
+@MANY
 @given(data=st.data())
 def test_altered_manifests_with_right_hashes_never_raise_anything_but_a_clear_line(
     data: st.DataObject, filled: Path, scratch: Path

@@ -52,7 +52,7 @@ class Bundle:
     weights: dict[str, Tensor]
     image_files: dict[str, bytes]
     features: dict[str, Tensor]
-    """Sums and features of photos; empty where there are none."""
+    """Sums and features of photos; empty if there are none."""
 
     def memory(self, use: Use, title: str, is_tried: bool = True) -> ExemplarMemory:
         """The images of one use, by class and in selection order. `is_tried` decodes photos to check them."""
@@ -71,7 +71,7 @@ class Bundle:
 
 
 def resizing_of(preprocessing: Preprocessing) -> Resizing:
-    return Resizing(preprocessing.height, preprocessing.width, preprocessing.rule)
+    return Resizing(*preprocessing.size)
 
 
 def write_bundle(

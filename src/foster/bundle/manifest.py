@@ -1,4 +1,4 @@
-"""What `bundle.json` holds. Everything in it is checked when it is read: a bundle may come from anywhere."""
+"""The content of `bundle.json`. All of it is checked when it is read: a bundle may come from a stranger."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ def _one_line(name: str) -> str:
 
 
 def _inside(name: str) -> str:
-    """A bundle may come from anywhere: its file names must not lead out of it."""
+    """A stranger's file names must not lead out of the bundle."""
     if not SAFE_PATH.fullmatch(name) or ".." in name or len(name) > 255:
         raise ValueError(f"no bundle may name a file {name[:80]!r}")
     return name
@@ -43,11 +43,10 @@ FileName = Annotated[str, AfterValidator(_inside)]
 
 
 class Preprocessing(Frozen):
-    """From a picture to what the network sees: resized by `rule`, then (pixel / 255 - mean) / std."""
+    """From a picture to what the network sees: resized to height x width, then (pixel / 255 - mean) / std."""
 
     height: Side
     width: Side
-    rule: Literal["stretch", "crop"]
     mean: tuple[Mean, Mean, Mean]
     std: tuple[Spread, Spread, Spread]
 
@@ -89,7 +88,7 @@ class Manifest(Frozen):
     preprocessing: Preprocessing
     temperature: float = Field(ge=1e-6, le=1e6)
     num_calibration_images: Count
-    """How many held-out images the temperature was fitted on; 0 where it was not fitted."""
+    """How many held-out images the temperature was fitted on; 0 if it was not fitted."""
     history: tuple[Annotated[dict[str, JsonValue], AfterValidator(checked_entry)], ...] = Field(max_length=MAX_TASKS)
     exemplars: tuple[ExemplarFile, ...] = Field(max_length=MAX_FILES)
     files: dict[FileName, FileFacts] = Field(max_length=MAX_FILES)

@@ -35,7 +35,6 @@ CHECK_TITLES = {
     "exemplar": "on exemplars, which are trained on",
 }
 CHECK_COLUMNS = ("images", "before", "after", "right -> wrong")
-RESIZING = {"stretch": "stretched to it", "crop": "most of each photo"}
 GUESS = " (a guess: 3 to 4 % of right labels are listed, too)"
 
 
@@ -113,7 +112,7 @@ def info_text(manifest: Manifest, folder: Path) -> str:
         ("method", manifest.method),
         *([("plug-ins", ", ".join(map(str, manifest.plugins)))] if manifest.plugins else []),
         ("backbone", manifest.backbone),
-        ("images", f"{facts.height} x {facts.width} pixels, {RESIZING[facts.rule]}"),
+        ("images", f"{facts.height} x {facts.width} pixels"),
         ("classes", f"{len(manifest.classes)}: {listed(manifest.classes)}"),
         ("memory", f"{kept_images} (budget {budget})"),
         ("confidence", calibrated),

@@ -29,7 +29,7 @@ from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
 from foster.learner.features import NOT_MEASURED, FeatureStore, linear_discriminants, solve, stored_features
 from foster.learner.knowledge import Knowledge
-from foster.learner.plan import BYTES_OF_PROCESS, Entry, Plan, shared_photos
+from foster.learner.plan import Entry, Plan, shared_photos
 from foster.learner.reports import LearnReport, UpdateCheck, compare
 from foster.learner.work_folder import WorkFolder
 from foster.networks.adapted import BackboneChoice, check_backbone
@@ -150,7 +150,7 @@ def _quota(plan: Plan) -> int:
 
 
 def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
-    """What is about to be done, how long it takes, and the memory that it needs, from a look at a few photos."""
+    """What is about to be done, and how long it takes, measured on a few photos; of few photos, 0 seconds."""
     photos, known, size = plan.photos, plan.known, plan.resizing
     new = [name for name in photos.class_names if name not in known]
     beside = f"; {counted(len(known), 'class')} known" if known else ""
@@ -173,7 +173,7 @@ def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
         seconds += NUM_SOLUTIONS * (time.monotonic() - began)
     what = f"{counted(len(photos), 'photo')}{beside}"
     lines = plan.lines(new, what, "pretrained, frozen", "the head follows from all photos")
-    return events.LearnPlanned(lines, seconds, BYTES_OF_PROCESS + 4 * READ_AT_ONCE * 3 * size.height * size.width)
+    return events.LearnPlanned(lines, seconds)
 
 
 def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhotos:

@@ -93,11 +93,6 @@ def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
 def export_facts(knowledge: Knowledge) -> dict[str, Any]:
     """All that a program needs to use the exported file."""
     preprocessing = knowledge.preprocessing
-    rules = {
-        "stretch": "resize to width x height (bilinear), whatever the aspect",
-        "crop": "keep the middle, whose aspect is the geometric mean of the picture's and of width / height, and "
-        "resize it to width x height (bilinear)",
-    }
     return {
         "format": "foster export",
         "foster": __version__,
@@ -110,8 +105,7 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
             "upright": "apply the EXIF orientation",
             "background": list(BACKGROUND),
             "sixteen_bits": "divide grey values of 16 bits by 257 first; Pillow's convert would cut them off",
-            "resize": preprocessing.rule,
-            "resize_means": rules[preprocessing.rule],
+            "resize": "to width x height (bilinear), whatever the aspect",
             "large_jpegs": f"of more than {DRAFT_PIXELS:,} pixels, foster decodes a half, a quarter or an eighth of "
             "the size, at least four times width x height; resizing all of it gives nearly the same",
         },

@@ -181,9 +181,8 @@ class Learner:
                 plan = make_plan(self.knowledge, settings, photos, self._backbone, work=work, **limits)
             learn = learn_in_closed_form if plan.settings.method == CLOSED_FORM else learn_by_training
             knowledge, report = learn(plan)
-        known = {"method": knowledge.method, "backbone": knowledge.backbone}
-        size = {"image_size": knowledge.preprocessing.size, "resize": knowledge.preprocessing.rule}
-        return self._become(knowledge, report, max_drop, settings.model_copy(update={**known, **size}))
+        decided = {"method": knowledge.method, "backbone": knowledge.backbone, "image_size": knowledge.resizing.size}
+        return self._become(knowledge, report, max_drop, settings.model_copy(update=decided))
 
     def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
         """The best `top` classes of each image, in the order given: `label`, `confidence` and `top` of each answer.

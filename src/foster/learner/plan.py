@@ -39,8 +39,6 @@ from foster.system.signals import StopRequest
 from foster.training.engine import find_device
 
 NUM_SHOWN = 8
-BYTES_OF_PROCESS = 400 * 2**20
-"""The memory of Python and torch before a photo is read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +107,7 @@ def make_plan(
             name = PRETRAINED
         if size == "auto" and may_be_frozen and (name in PACKAGES or name.startswith(TIMM_PREFIX)):
             side = frozen_side_for(on_gpu)
-    resizing = Resizing(side, side, settings.resize) if side else choose_resizing(photos, settings, before)
+    resizing = Resizing(side, side) if side else choose_resizing(photos, settings, before)
     if name == "auto":
         name = backbone_for(resizing.size)
     choice = choose_backbone(name if backbone is None else backbone, resizing.size, settings.weights)
@@ -149,7 +147,7 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowle
         on_gpu = find_device(settings.device).type == "cuda"
         side = image_side_for(typical_side(sizes), largest_side_for(settings.backbone, on_gpu))
         size = side, side
-    return Resizing(*size, settings.resize)
+    return Resizing(*size)
 
 
 class Entry(NamedTuple):

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from statistics import median_low
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
@@ -48,7 +47,6 @@ from foster.learner.familiarity import Familiarity
 from foster.learner.features import FeatureStore, linear_discriminants, stored_features
 from foster.learner.knowledge import Knowledge, no_images
 from foster.learner.plan import (
-    BYTES_OF_PROCESS,
     Entry,
     Plan,
     entries_of,
@@ -67,7 +65,6 @@ from foster.settings.method import MethodSettings
 from foster.system.counts import counted
 from foster.training.engine import Engine, find_device
 from foster.training.memory_errors import explained_memory_errors
-from foster.training.optim import bytes_of_parameter
 from foster.training.phase import Evaluate, Phase
 from foster.training.task import TaskState, Trainer, seconds_an_epoch
 
@@ -104,17 +101,15 @@ def learn_by_training(asked: Plan) -> tuple[Knowledge, LearnReport]:
         method = _method(plan, engine)
         exemplars = method.memory.exemplars(plan.class_names)
         task = Task(len(plan.task_sizes), plan.num_known, plan.num_new, plan.train, exemplars)
-        listener = plan.listener
         if plan.asked or plan.minutes is not None:
             ahead = forecast(plan, method, task, engine)
             if plan.minutes is not None:
                 scale = fitted_scale(plan, ahead, plan.minutes)
-                ahead = ahead.scaled(scale / plan.epochs_factor)
+                ahead = ahead._replace(training=ahead.training * scale / plan.epochs_factor)
                 plan = replace(plan, settings=plan.settings.model_copy(update={"epochs_scale": scale}))
                 method = _method(plan, engine)
-            listener(events.LearnPlanned(plan.summary(), ahead.seconds, ahead.num_bytes))
-            listener = LearnClock(listener, ahead)
-        report, seconds_before = train(plan, method, task, engine, listener)
+            plan.listener(events.LearnPlanned(plan.summary(), ahead.training + ahead.beside))
+        report, seconds_before = train(plan, method, task, engine)
         return outcome(plan, method, report, engine, seconds_before)
 
 
@@ -454,36 +449,11 @@ def _method(plan: TrainingPlan, engine: Engine) -> Method[Any]:
     return method
 
 
-class TimedPhase(NamedTuple):
-    name: str
-    epochs: int
-    seconds_an_epoch: float
+class Forecast(NamedTuple):
+    """The estimated seconds of the training, and of all else."""
 
-    @property
-    def seconds(self) -> float:
-        return self.epochs * self.seconds_an_epoch
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """The time that every phase takes, the time that all else takes, and the memory in bytes."""
-
-    phases: tuple[TimedPhase, ...]
-    num_bytes: int
-    seconds_beside: float
-
-    @property
-    def seconds_of_training(self) -> float:
-        return sum(phase.seconds for phase in self.phases)
-
-    @property
-    def seconds(self) -> float:
-        return self.seconds_of_training + self.seconds_beside
-
-    def scaled(self, factor: float) -> "Forecast":
-        """With `factor` times as many epochs, one at least."""
-        phases = (phase._replace(epochs=max(1, round(factor * phase.epochs))) for phase in self.phases)
-        return replace(self, phases=tuple(phases))
+    training: float
+    beside: float
 
 
 def forecast(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -> Forecast:
@@ -496,31 +466,25 @@ def forecast(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine
     actor.context = replace(method.context, infer=infer, selection="random")
     if plan.before is not None:
         actor.network = copy.deepcopy(method.network)
-    num_images = plan.num_training_images + len(plan.held_out)
     seconds_a_step: list[float] = []
     seconds_an_image: list[float] = []
-    state_bytes: list[int] = []
 
     def look_at(phase: Phase) -> None:
         place = (task.index, engine, plan.augmentation, plan.batch_size)
         measured_seconds = MEASURED_SECONDS if plan.minutes is not None else 0.0
         seconds_a_step.append(seconds_an_epoch(phase, sample, *place, measured_seconds))
         seconds_an_image.append(_seconds_of(lambda: engine.infer(phase.network, sample.stack), engine) / len(sample))
-        num_parameters = sum(value.numel() for value in phase.network.parameters())
-        state_bytes.append(bytes_of_parameter(phase.fit) * num_parameters)
 
     with torch.random.fork_rng(devices=[]):
-        planned = planned_phases(phases_of(actor, task), plan.batch_size, look_at)
-    seconds = [step * phase.steps / phase.epochs for step, phase in zip(seconds_a_step, planned, strict=True)]
-    phases = (TimedPhase(phase.name, phase.epochs, epoch) for phase, epoch in zip(planned, seconds, strict=True))
+        phases = planned_phases(phases_of(actor, task), plan.batch_size, look_at)
+    training = sum(seconds * phase.steps for seconds, phase in zip(seconds_a_step, phases, strict=True))
     # After each phase, all images are inferred twice: to measure, and to choose or describe those that are kept.
-    seconds_beside = 2 * num_images * sum(seconds_an_image)
+    beside = 2 * (plan.num_training_images + len(plan.held_out)) * sum(seconds_an_image)
     if frozen := plan.frozen_features:
         some = sample.stack[:NUM_FROZEN]
         frozen(some)  # the first time takes longer
-        seconds_beside += (len(plan.train) + len(plan.held_out)) * _seconds_of(lambda: frozen(some), engine) / len(some)
-    pixels = sample.stack.num_copies * sample.stack.shape[1:].numel() * plan.num_training_images
-    return Forecast(tuple(phases), BYTES_OF_PROCESS + pixels + max(state_bytes, default=0), seconds_beside)
+        beside += (len(plan.train) + len(plan.held_out)) * _seconds_of(lambda: frozen(some), engine) / len(some)
+    return Forecast(training, beside)
 
 
 def _seconds_of(work: Callable[[], object], engine: Engine) -> float:
@@ -536,40 +500,15 @@ def fitted_scale(plan: TrainingPlan, ahead: Forecast, minutes: float) -> float:
     saved: float | None = plan.work.setting("epochs_scale") if plan.work else None  # of the same learn, interrupted
     if saved is not None:
         return saved
-    left = 60 * minutes - (time.monotonic() - plan.began) - ahead.seconds_beside
-    share = max(0.0, left) / max(ahead.seconds_of_training, 1e-6)
+    left = 60 * minutes - (time.monotonic() - plan.began) - ahead.beside
+    share = max(0.0, left) / max(ahead.training, 1e-6)
     return round(min(1.0, max(1e-4, plan.epochs_factor * share)), 4)
 
 
-class LearnClock:
-    """Passes events on; the time left of a phase becomes that of the whole `learn`."""
-
-    def __init__(self, listener: events.Listener, forecast: Forecast) -> None:
-        self._listener = listener
-        self._phases = {phase.name: phase for phase in forecast.phases}
-        self._ahead = [phase.name for phase in forecast.phases]
-        self._paces: list[float] = []
-        self._after = forecast.seconds_beside / max(1, len(forecast.phases))
-
-    def __call__(self, event: events.Event) -> None:
-        if isinstance(event, events.PhaseStarted) and event.phase in self._ahead:
-            self._ahead = self._ahead[self._ahead.index(event.phase) + 1 :]
-        if isinstance(event, events.EpochEnded):
-            if event.phase in self._phases:
-                self._paces.append(event.seconds / max(self._phases[event.phase].seconds_an_epoch, 1e-9))
-            pace = median_low(self._paces) if self._paces else 1.0
-            later = pace * sum(self._phases[name].seconds for name in self._ahead)
-            later += self._after * (len(self._ahead) + 1)
-            event = replace(event, seconds_left=event.seconds_left + later)
-        self._listener(event)
-
-
-def train(
-    plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine, listener: events.Listener
-) -> tuple[LearnReport, float]:
+def train(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -> tuple[LearnReport, float]:
     """Train the method, from the beginning or from what the work folder holds: the report with the epochs of every
     phase and the accuracy of every variant on held-out images, and the seconds of earlier attempts."""
-    work, settings, num_tasks = plan.work, plan.settings, len(plan.task_sizes) + 1
+    work, settings, listener, num_tasks = plan.work, plan.settings, plan.listener, len(plan.task_sizes) + 1
     start = fingerprint(plan) if work else {}
     state = (work.progress(start, listener) if work else None) or TaskState(task.index)
     seconds_before = state.seconds_before

@@ -189,10 +189,8 @@ def lasting_lines(event: Event, state: RunState) -> list[tuple[str, str]]:
         case events.RunResumed():
             return [(resumed_text(event, state), "")]
         case events.LearnPlanned():
-            memory = f"{size_text(event.num_bytes)} of memory"
-            measured = f"about {duration(event.seconds)} and {memory}, measured on a few steps"
-            # The time of few photos is not measured.
-            return [(line, "") for line in (*event.lines, measured if event.seconds else f"about {memory}")]
+            measured = [f"about {duration(event.seconds)}, measured on a few steps"] if event.seconds else []
+            return [(line, "") for line in (*event.lines, *measured)]
         case events.Evaluated():
             return [(evaluated_text(event, state), "green")]
         case events.PhotosDecoded():

@@ -76,7 +76,7 @@ class FeedbackFolder:
             return StoredPhoto(photo=photo, label=label, before=before.parent.name)
 
     def remove(self, photo: str) -> bool:
-        """Remove a photo; False where it is not there."""
+        """Remove a photo; False if it is not there."""
         if not OWN_NAME.fullmatch(photo):
             return False
         with self._lock:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -39,13 +38,6 @@ HEAT_COLOURS = "viridis"
 """A map from dark to bright, readable for the colour-blind."""
 
 
-class Picture(NamedTuple):
-    """A decoded image uint8 `[3, H, W]` at the network's size, and its width and height before."""
-
-    image: Tensor
-    size: tuple[int, int]
-
-
 @dataclass(frozen=True, eq=False)
 class Served:
     """A learner that answers, the name of its bundle's folder, and the start of the hash of its weights."""
@@ -72,17 +64,16 @@ class Served:
         """Predictions for images uint8 `[N, 3, H, W]`, each with its `MOST_CLASSES` most probable classes."""
         return self.learner.answers(images, MOST_CLASSES, self.unknown_below)
 
-    def picture(self, content: bytes) -> Picture:
-        """An image file, decoded. Raises ImageError."""
+    def decoded(self, content: bytes) -> Tensor:
+        """An image file as uint8 `[3, H, W]` at the network's size. Raises ImageError."""
         resizing = self.learner.resizing
-        picture = decode_photo(content, max(resizing.size))
-        return Picture(resizing(picture), picture.size)
+        return resizing(decode_photo(content, max(resizing.size)))
 
-    def heat_map(self, picture: Picture, label: str | None) -> tuple[str, bytes]:
+    def heat_map(self, image: Tensor, label: str | None) -> tuple[str, bytes]:
         """A heat map (Grad-CAM) of a class, by default the best one: the class, and a translucent PNG to lay over the
         picture. Raises KeyError for a class that is not known."""
         classifier, names = self.learner.classifier(), self.learner.class_names
-        images = picture.image[None]
+        images = image[None]
         if label is None:
             label = self.answers(images)[0].top[0].label
         if label not in names:
@@ -92,32 +83,25 @@ class Served:
             seen = classifier.prepared(images.to(classifier.device))
         with exact_convolutions():
             heat = grad_cam(classifier.network, seen, class_ids, classifier.scores_of)
-        resizing = self.learner.resizing
-        enlarged = interpolate(heat[:, None], resizing.size, mode="bilinear", align_corners=False)
-        return label, _as_png(enlarged[0, 0].cpu(), picture.size, resizing.rule == "crop")
+        enlarged = interpolate(heat[:, None], self.learner.resizing.size, mode="bilinear", align_corners=False)
+        return label, _as_png(enlarged[0, 0].cpu())
 
 
-def _as_png(heat: Tensor, size: tuple[int, int], is_cropped: bool) -> bytes:
-    """Heat `[H, W]` from 0 to 1 as a translucent PNG of the picture's shape; what was cropped off stays clear."""
+def _as_png(heat: Tensor) -> bytes:
+    """Heat `[H, W]` from 0 to 1 as a translucent PNG."""
     from matplotlib import colormaps
 
     values = heat.numpy()
     pixels = colormaps[HEAT_COLOURS](values, bytes=True)
     pixels[..., 3] = np.rint(60 + 120 * values)
     overlay = Image.fromarray(pixels, "RGBA")
-    if is_cropped:
-        width, height = size
-        excess = (width / height * overlay.height / overlay.width) ** 0.5  # of the picture's width over what was seen
-        canvas = Image.new("RGBA", (round(overlay.width * max(1, excess)), round(overlay.height * max(1, 1 / excess))))
-        canvas.paste(overlay, ((canvas.width - overlay.width) // 2, (canvas.height - overlay.height) // 2))
-        overlay = canvas
     file = io.BytesIO()
     overlay.save(file, "PNG")
     return file.getvalue()
 
 
 def find_link(path: Path) -> Path | None:
-    """The link to watch: `path` itself, or `current` inside it; None where `path` is a bundle."""
+    """The link to watch: `path` itself, or `current` inside it; None if `path` is a bundle."""
     inside = path / LINK
     if inside.is_symlink():
         return inside

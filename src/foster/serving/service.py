@@ -118,7 +118,7 @@ class Service:
         async def one(content: bytes) -> Prediction | ImageError:
             with self._batcher.coming():
                 try:
-                    image = (await self.in_thread(lambda: served.picture(content))).image
+                    image = await self.in_thread(lambda: served.decoded(content))
                 except ImageError as error:
                     self.metrics.unreadable.inc()
                     return error
@@ -136,8 +136,8 @@ class Service:
         """The bundle, the class, and a PNG. Raises ImageError and KeyError."""
         served = self.current.now
         async with self._at_work(1):
-            picture = await self.in_thread(lambda: served.picture(content))
-            return served, *await self._batcher.on_device(lambda: served.heat_map(picture, label))
+            image = await self.in_thread(lambda: served.decoded(content))
+            return served, *await self._batcher.on_device(lambda: served.heat_map(image, label))
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
         """Run blocking work (disk, decoding) in a worker thread."""

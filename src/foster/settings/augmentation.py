@@ -28,7 +28,7 @@ class Augmentation(Frozen):
     """The side of a black square at a random position, in pixels."""
 
     def problem(self, image_size: tuple[int, int]) -> str | None:
-        """Why this does not fit images of this height and width; None where it does."""
+        """Why this does not fit images of this height and width; None if it does."""
         if self.cutout <= min(image_size):
             return None
         height, width = image_size
@@ -54,7 +54,7 @@ AUGMENTATIONS: dict[str, Augmentation] = {
 
 
 def augmentation_table(asked: Any, origin: str) -> Any:
-    """The augmentation that was asked for by name or as a table, as a table whose parts can be changed."""
+    """The augmentation, given by name or as a table, as a table whose parts can be changed."""
     if isinstance(asked, str):
         if asked not in AUGMENTATIONS:
             raise SettingsError(

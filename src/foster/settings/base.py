@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound=Frozen)
 Common = TypeVar("Common", bound="CommonSettings")
 
 PRETRAINED_RATE = 0.1
-"""The factor on learning rates where the backbone started from pretrained weights."""
+"""The factor on learning rates for a pretrained backbone."""
 
 COMMAND_LINE = "on the command line"
 """The usual place of overrides, in messages."""
@@ -41,7 +41,7 @@ FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "keep_networks", "first
 """Settings that may change when a run is resumed: they decide where and how it computes, not what it learns."""
 
 UNION_MEMBER = re.compile(r"Augmentation|str|float|(tuple|literal)\[.*|constrained-.*")
-"""What pydantic adds to the location of an error where a value may have several types."""
+"""Parts that pydantic adds to the location of an error if a value may have several types."""
 
 KINDS = {
     "int": "this is a whole number",
@@ -81,7 +81,7 @@ class CommonSettings(Frozen):
     selection: Literal["herding", "random"] = "herding"
     """How exemplars are selected."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N; auto takes a GPU where there is one."""
+    """auto, cpu, cuda or cuda:N; auto takes a GPU if there is one."""
     checkpoint_minutes: float = Field(default=5.0, ge=0)
     """How often unfinished training is saved, so that it can be continued; 0 means after every epoch."""
     recipe: str = Field(default="", max_length=100)
@@ -119,7 +119,7 @@ class CommonSettings(Frozen):
         return f"{self.section}.{self.options.unlabeled_key}"
 
     def why_unused(self, key: str) -> str:
-        """Why a dotted key has no effect: it is another method's, or needs another setting. Empty where it has one."""
+        """Why a dotted key has no effect: it is another method's, or needs another setting. Empty if it has one."""
         section, _, own_key = key.partition(".")
         if section in METHOD_SETTINGS and section != self.section:
             return f"the method is {self.method}"
@@ -348,7 +348,7 @@ def _usual_options(method: str) -> MethodSettings:
 
 
 def check_section(data: Mapping[str, Any], origin: str) -> None:
-    """Refuse an unknown method that has a section of its own: the message names the method, not the section."""
+    """Refuse an unknown method that has a section: the message then names the method, not the section."""
     method = data.get("method")
     if isinstance(method, str) and method in data:
         _check_name("method", method, METHOD_SETTINGS, origin)

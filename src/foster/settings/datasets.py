@@ -56,7 +56,7 @@ class PhotoSettings(Frozen):
     test_list: str = ""
     """dataset=folder: the same for test photos."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
-    """dataset=folder: the share of each class's photos that are used for testing, drawn by the seed, where there is no
+    """dataset=folder: the share of each class's photos that are used for testing, drawn by the seed, if there is no
     test folder."""
     exemplars: Literal["original", "reencoded"] = "original"
     """Exemplars are stored as the original files, or encoded again at the size in which photos are stored."""
@@ -284,7 +284,7 @@ def dataset_facts(name: str, asked: Asked) -> DatasetFacts:
 
 
 GIVEN = "tasks"
-"""The ending of a scenario's name where the dataset gives the tasks."""
+"""The ending of a scenario's name if the dataset gives the tasks."""
 
 
 def task_sizes(num_classes: int, base_classes: int, increment: int, given: Sequence[int] = ()) -> tuple[int, ...]:
@@ -306,7 +306,7 @@ def task_sizes(num_classes: int, base_classes: int, increment: int, given: Seque
 
 
 def scenario_name(dataset: str, base_classes: int, increment: int, given: Sequence[int] = ()) -> str:
-    """The short name of a scenario, for example `cifar100-b50-inc5`, or `cifar100-50-5x2-20x2` where the size of each
+    """The short name of a scenario, for example `cifar100-b50-inc5`, or `cifar100-50-5x2-20x2` if the size of each
     task is `given`; equal tasks are called `b0`."""
     if given:
         counts = [(size, len(list(run))) for size, run in groupby(given)]

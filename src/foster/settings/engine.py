@@ -12,8 +12,8 @@ Choice = Literal["auto", "on", "off"]
 
 
 class EngineSettings(Frozen):
-    """How the training step is made fast. `auto` uses each accelerator where it can work; `on` where it cannot is an
-    error."""
+    """How the training step is made fast. `auto` uses each accelerator if it can work; `on` is an error if it
+    cannot."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """The number format of convolutions and activations in training; auto is bfloat16 on a GPU that supports it."""
@@ -37,6 +37,6 @@ class EngineSettings(Frozen):
 
 
 def device_problem(name: str) -> str | None:
-    """Why this is not the name of a device; None where it is one."""
+    """Why this is not the name of a device; None if it is one."""
     is_one = re.fullmatch(r"auto|cpu|cuda(:\d+)?", name)
     return None if is_one else f"choose from auto, cpu, cuda or cuda:N, not {short(name)}"

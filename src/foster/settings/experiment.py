@@ -140,7 +140,7 @@ class Settings(CommonSettings):
         return dataset_facts(self.dataset, self.data_asked)
 
     def sizes_of_tasks(self, facts: DatasetFacts | None = None) -> tuple[int, ...]:
-        """New classes of each task; the dataset's `facts` are needed where the settings do not tell them."""
+        """New classes of each task; the dataset's `facts` are needed if the settings do not tell them."""
         facts = facts or self.facts
         if self.tasks == "given":
             return tuple(len(now) - len(before) for before, now in pairwise(((), *facts.tasks)))
@@ -155,7 +155,7 @@ class Settings(CommonSettings):
 
     @property
     def run_name(self) -> str:
-        """The default name of the run's folder, with the recipe, and the augmentation where it is not the published
+        """The default name of the run's folder, with the recipe, and the augmentation if it is not the published
         one."""
         is_published = self.augmentation == self.augmentation_asked({"method": self.method, "dataset": self.dataset})
         parts = [self.scenario, self.method, self.recipe, "" if is_published else self.augmentation_name]
@@ -287,7 +287,7 @@ def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:
     """Plain data, its name in messages, and the folder of its file."""
     if source is None:
         return {}, "the keywords", None
-    # A preset's name means the preset, even where there is a folder of the same name.
+    # A preset's name means the preset, even if there is a folder of the same name.
     if source in packaged_names("presets"):
         return tomllib.loads(packaged_text("presets", source)), f"preset {source}", None
     path = Path(source)

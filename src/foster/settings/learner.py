@@ -33,7 +33,7 @@ PRETRAINED_MAX_GRADIENT = 1.0
 AUTO, CLOSED_FORM = "auto", "closed_form"
 """Words for `method` beside those of methods that are trained."""
 
-KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size", "resize")
+KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size")
 """Settings that the first learn fixes for the bundle's life, beside the pretrained weights."""
 
 MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes", "plugins")
@@ -63,10 +63,7 @@ class LearnerSettings(CommonSettings):
     features_per_class: int = Field(default=1000, ge=0)
     """Photos of each class whose features (2.5 KB a photo) are kept beside the sums over all; 0 keeps only the sums."""
     image_size: Literal["auto"] | tuple[int, int] = "auto"
-    """Height and width of the network's images; one number, or `96x128`, will do."""
-    resize: Literal["stretch", "crop"] = "stretch"
-    """How a picture that is not square reaches that size: `stretch` shows all of it, `crop` cuts off half of what its
-    middle square would and stretches the rest."""
+    """Height and width of the network's images, such as `192` or `96x128`; pictures of another aspect are stretched."""
     memory_total: int | None = Field(default=None, ge=0)
     """Images that are kept in all, held-out ones included; 2000 where memory_per_class is not given either. In closed
     form it may be 0: no photo is kept."""

@@ -62,7 +62,7 @@ class MethodSettings(Frozen):
     pretrained_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """The values of settings that are `auto`, in a learner with a pretrained backbone."""
     unlabeled_key: ClassVar[str] = ""
-    """The setting that names unlabeled images, a dataset or a folder; empty where the method uses none."""
+    """The setting that names unlabeled images, a dataset or a folder; empty if the method uses none."""
 
     first: FitSettings = FIELD_FIRST_TASK
 
@@ -79,7 +79,7 @@ class MethodSettings(Frozen):
 
     @property
     def unlabeled_source(self) -> str:
-        """A dataset's name or a folder of unlabeled images; empty where there are none."""
+        """A dataset's name or a folder of unlabeled images; empty if there are none."""
         return getattr(self, self.unlabeled_key) if self.unlabeled_key else ""
 
     @classmethod

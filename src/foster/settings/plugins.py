@@ -87,7 +87,7 @@ def plugin_hashes(asked: Iterable[str], names: Mapping[Kind, str]) -> dict[str, 
 
 
 def check_imported(names: Iterable[str], owner: str, trusted_by: str = "") -> tuple[str, ...]:
-    """Raise SettingsError where a plug-in is not imported yet: a file from anywhere must not cause an import.
+    """Raise SettingsError if a plug-in is not imported yet: a stranger's file must not cause an import.
 
     `trusted_by` says how else the user may import it. Returns the modules or files of those that are imported.
     """
@@ -112,7 +112,7 @@ def load_plugins(asked: Sequence[str], folder: Path | None = None) -> tuple[str,
 
 
 def _load(asked: str, folder: Path) -> str:
-    """Import one plug-in. Returns its name, or its path where the name works in some folders only."""
+    """Import one plug-in. Returns its name, or its path if the name works in some folders only."""
     name = _module_name(asked)
     if not all(part.isidentifier() for part in name.split(".")):
         raise SettingsError(f"plugins: {short(asked)} is neither the name of a module nor the path of one")

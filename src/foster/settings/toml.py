@@ -97,7 +97,7 @@ def laid_over(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
 
 
 def toml_value(text: str) -> Any:
-    """`text` as a TOML value, or unchanged where it is not TOML."""
+    """`text` as a TOML value, or unchanged if it is not TOML."""
     try:
         parsed = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):

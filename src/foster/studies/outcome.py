@@ -15,7 +15,7 @@ from rich.text import Text
 from foster.reports.curves import variants_figure
 from foster.reports.groups import keeps_all_images
 from foster.reports.results import RunResult
-from foster.reports.style import COLOURS, End, Look, label_ends, new_figure, points, save_figure, styled
+from foster.reports.style import COLOURS, PAPER, End, Look, label_ends, new_figure, points, save_figure, styled
 from foster.reports.tables import Grid, latex, markdown, shown
 from foster.settings.datasets import CATALOGUE, SyntheticSettings
 from foster.studies.study import Claim, Metric, Study
@@ -263,12 +263,6 @@ def _values(runs: Sequence[RunResult], metric: Metric, variant: str = "") -> lis
     return [value for run in runs if (value := metric_of(run, metric, variant)) is not None]
 
 
-def _peaks(values: Sequence[float]) -> list[bool]:
-    """Whether each value is at least as high as the mean of its neighbours."""
-    padded = [values[0], *values, values[-1]]
-    return [2 * own >= before + after for before, own, after in zip(padded, padded[1:], padded[2:], strict=False)]
-
-
 @styled()
 def _axis_figure(outcome: Outcome) -> Figure:
     """Average and final accuracy of each variant against its position on the axis."""
@@ -285,12 +279,12 @@ def _axis_figure(outcome: Outcome) -> Figure:
         spreads = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in values]
         look = Look(colour, marker)
         axes.errorbar(positions, means, yerr=spreads if any(spreads) else None, color=colour, marker=marker, capsize=2)
-        for position, mean, spread, is_peak in zip(positions, means, spreads, _peaks(means), strict=True):
-            # On the side of the curve where no line leads to a neighbour.
-            place = mean + (spread if is_peak else -spread)
-            offset = (0, points(6 if is_peak else -6))
-            beside = axes.annotate(f"{mean:.1f}", (position, place), offset, textcoords="offset points")
-            beside.set(ha="center", va="bottom" if is_peak else "top", size=points(8))
+        # The average is nearly always the upper line: its numbers are above it, those of the end below.
+        side = 1 if metric == "average" else -1
+        for position, mean, spread in zip(positions, means, spreads, strict=True):
+            place, offset = (position, mean + side * spread), (0, points(6 * side))
+            beside = axes.annotate(f"{mean:.1f}", place, offset, textcoords="offset points", bbox=PAPER)
+            beside.set(ha="center", va="bottom" if side == 1 else "top", size=points(8))
         ends.append(End(means[-1], label, look))
     if study.is_logarithmic:
         axes.set_xscale("log")

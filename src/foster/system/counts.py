@@ -25,7 +25,7 @@ def duration(seconds: float) -> str:
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
-    """`72.90 ± 0.31`: mean and sample standard deviation; the number alone where there is one, a dash for none."""
+    """`72.90 ± 0.31`: mean and sample standard deviation; `72.90` for one value, a dash for none."""
     if not values:
         return ABSENT
     mean = f"{statistics.fmean(values):.2f}"

@@ -47,7 +47,7 @@ class DocumentError(DataError):
 
 
 def read_json(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
-    """Plain data from a JSON file of at most `max_bytes`. FileNotFoundError where there is none, else DocumentError."""
+    """Plain data from a JSON file of at most `max_bytes`. Raises FileNotFoundError or DocumentError."""
     try:
         return from_json(read_limited(path, max_bytes))
     except FileNotFoundError:
@@ -91,12 +91,12 @@ def max_tensor_bytes() -> int:
 
 
 def read_tensors(path: Path, max_bytes: int | None = None) -> "dict[str, Tensor]":
-    """The tensors of a safetensors file; OSError or ValueError where it cannot be read."""
+    """The tensors of a safetensors file; OSError or ValueError if it cannot be read."""
     return tensors_in(read_limited(path, max_tensor_bytes() if max_bytes is None else max_bytes))
 
 
 def tensors_in(content: bytes) -> "dict[str, Tensor]":
-    """The tensors in the content of a safetensors file; ValueError where it is damaged, or a number is of a kind that
+    """The tensors in the content of a safetensors file; ValueError if it is damaged, or a number is of a kind that
     no network of ours has: floating point is float16, bfloat16, float32 or float64."""
     import safetensors.torch
     import torch

@@ -42,7 +42,7 @@ def locked(folder: Path, name: str = LOCK, *, is_waiting: bool = False) -> Itera
 
 
 def writer_of(folder: Path) -> str:
-    """The process that holds the folder's lock, such as `process 12 on host`; empty where there is none."""
+    """The process that holds the folder's lock, such as `process 12 on host`; empty if there is none."""
     from filelock import FileLock, Timeout
 
     path = folder / LOCK

@@ -107,9 +107,8 @@ def test_the_typical_side_is_the_median_of_the_shorter_sides(tmp_path: Path) -> 
 # Read for a learner
 
 
-@pytest.mark.parametrize("rule", ["crop", "stretch"])
-def test_a_photo_has_the_id_of_what_the_network_sees_and_looks_like_it(large: Path, rule: str) -> None:
-    resizing = Resizing(SIDE, 2 * SIDE if rule == "stretch" else SIDE, rule)
+def test_a_photo_has_the_id_of_what_the_network_sees_and_looks_like_it(large: Path) -> None:
+    resizing = Resizing(SIDE, 2 * SIDE)
     plain = read_photos(find_photos(large), resizing)
     kept = read_for_training(find_photos(large), resizing, learner_loader(resizing))
     assert (kept.labels, kept.unreadable) == (plain.labels, plain.unreadable)
@@ -122,14 +121,14 @@ def test_a_photo_has_the_id_of_what_the_network_sees_and_looks_like_it(large: Pa
 
 def test_images_of_the_networks_size_are_seen_bit_by_bit() -> None:
     images = torch.randint(256, (3, 3, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-    stack = stack_for_learner(images, Resizing(SIDE, SIDE, "crop"))
+    stack = stack_for_learner(images, Resizing(SIDE, SIDE))
     assert torch.equal(on_device(stack, CPU), images)
     assert stack.ids() == ids_of(images)
 
 
 @pytest.mark.parametrize("size", [16, SIDE])
 def test_kept_files_give_the_same_images_and_ids_again(large: Path, size: int) -> None:
-    resizing = Resizing(size, size, "crop")
+    resizing = Resizing(size, size)
     kept = read_for_training(find_photos(large), resizing, learner_loader(resizing)).stack.owned()
     files = {f"{k}.{'png' if size == 16 else 'jpg'}": file for k, file in enumerate(kept.files())}
     again = stack_of_files(files, kept.ids(), resizing)
@@ -343,7 +342,7 @@ def test_a_photo_stays_in_its_stratum_where_there_is_room() -> None:
 
 
 def test_photos_on_disk_are_the_same_and_their_files_are_gone(folder: Path, large: Path, tmp_path: Path) -> None:
-    resizing, cache = Resizing(SIDE, SIDE, "crop"), tmp_path / "cache"
+    resizing, cache = Resizing(SIDE, SIDE), tmp_path / "cache"
     cache.mkdir()
     plain, on_disk = (
         [

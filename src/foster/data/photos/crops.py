@@ -48,15 +48,6 @@ def centre_boxes(sizes: Tensor) -> Tensor:
     return torch.cat((starts, sides), dim=1)
 
 
-def middle_boxes(sizes: Tensor, aspect: float) -> Tensor:
-    """What `Resizing` takes with `crop` for this width / height, of photos of these `sizes` `[N, 2]`."""
-    height, width = sizes.double().unbind(1)
-    between = (width / height * aspect).sqrt()
-    sides = torch.stack((torch.minimum(height, width / between), torch.minimum(width, height * between)), dim=1)
-    sides = sides.round().long().clamp(min=1)
-    return torch.cat((((sizes - sides) / 2).floor().long(), sides), dim=1)
-
-
 def whole_boxes(sizes: Tensor) -> Tensor:
     """All of each photo."""
     return torch.cat((torch.zeros_like(sizes), sizes), dim=1).long()

@@ -4,7 +4,6 @@ why not; and the size that a network sees."""
 import functools
 import hashlib
 import io
-import math
 import os
 import struct
 import threading
@@ -186,15 +185,10 @@ def decoded(items: Sequence[ImageLike], resizing: "Resizing") -> Iterator[Tensor
 
 @dataclass(frozen=True)
 class Resizing:
-    """The size that a network sees. `stretch` resizes both sides of the whole picture.
-
-    `crop` meets it halfway: it cuts out the middle, whose aspect is the geometric mean of the picture's and the
-    network's, and stretches that. Of a picture of 300 x 200, a square shows 245 x 200.
-    """
+    """The size that a network sees. Both sides of a picture are resized to it, whatever its aspect."""
 
     height: int
     width: int
-    rule: str = "stretch"
 
     @property
     def size(self) -> tuple[int, int]:
@@ -204,18 +198,8 @@ class Resizing:
     def __call__(self, image: Image.Image) -> Tensor:
         """An RGB image as uint8 `[3, height, width]`; one of the right size keeps its pixels."""
         if image.size != (self.width, self.height):
-            box = _middle(image.size, self.width / self.height) if self.rule == "crop" else None
-            image = image.resize((self.width, self.height), Image.Resampling.BILINEAR, box=box, reducing_gap=3.0)
+            image = image.resize((self.width, self.height), Image.Resampling.BILINEAR, reducing_gap=3.0)
         return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
-
-
-def _middle(size: tuple[int, int], aspect: float) -> tuple[float, float, float, float]:
-    """The box (left, top, right, bottom) in the middle of a picture that `crop` takes for this width / height."""
-    width, height = size
-    between = math.sqrt(width / height * aspect)
-    box_width, box_height = min(width, height * between), min(height, width / between)
-    left, top = (width - box_width) / 2, (height - box_height) / 2
-    return left, top, left + box_width, top + box_height
 
 
 def typical_side(sizes: Sequence[tuple[int, int]]) -> int:

@@ -104,7 +104,7 @@ def find_photos(source: Source | Images, labels: Labels | None = None) -> Photos
 
 
 def class_name(text: str, origin: str) -> str:
-    """A class name in one of its Unicode spellings, so that the same word is the same class on every system."""
+    """A class name in Unicode's form NFC, so that the same word is the same class on every system."""
     name = unicodedata.normalize("NFC", shown(text)).strip()
     if not name:
         raise DataError(f"a class name is empty ({origin})")
@@ -250,7 +250,7 @@ def _is_pixels(images: object) -> TypeGuard[NDArray[Any] | Tensor]:
 def _is_one(array: NDArray[Any] | Tensor) -> bool:
     """Whether an array or a tensor is a single image and not a batch of them.
 
-    A tensor `[H, W, 3]` is one, too: the reader says what is wrong with it, and nobody has photos of three columns.
+    A tensor `[H, W, 3]` counts as one image, so that its reader can say that channels must come first.
     """
     channel_axes = (0, -1) if isinstance(array, Tensor) else (-1,)
     return array.ndim < 3 or (array.ndim == 3 and any(array.shape[axis] in (1, 3, 4) for axis in channel_axes))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from foster import events
 from foster.data.download import Follower
-from foster.data.photos.crops import centre_boxes, middle_boxes, whole_boxes
+from foster.data.photos.crops import centre_boxes, whole_boxes
 from foster.data.photos.decode import (
     MAX_FILE_BYTES,
     ImageError,
@@ -154,11 +154,7 @@ class PhotoLoader:
 
     def frames(self, sizes: Tensor) -> Tensor:
         """What a network sees in inference of photos of these `sizes` `[N, 2]`: boxes `[N, 4]`."""
-        if self.resizing is None:
-            return centre_boxes(sizes)
-        if self.resizing.rule == "stretch":
-            return whole_boxes(sizes)
-        return middle_boxes(sizes, self.resizing.width / self.resizing.height)
+        return whole_boxes(sizes) if self.resizing else centre_boxes(sizes)
 
     def load(self, store: "PhotoStore", positions: NDArray[np.int64]) -> Iterator[Decoded]:
         """The photos at these positions, some at a time, in the place where they are kept. Those that cannot be read
