@@ -32,7 +32,7 @@ def first_network_file(settings: Settings) -> Path:
         their_settings = RunFolder(path).settings()
     except FosterError as error:
         raise SettingsError(f"first_task_from: {error}") from None
-    variant = their_settings.options.first_variant
+    variant = their_settings.options.first_variant or their_settings.options.classifies_by
     other, wanted = _facts(their_settings), _facts(settings)
     for key in wanted | other:
         if wanted.get(key) != other.get(key):

@@ -28,6 +28,8 @@ class FosterSettings(MethodSettings):
         }
     )
     grown_variant = "boosted"
+    first_task_options = ("first", "first_turns")
+    first_variant = "boosted"
     refreshes_by_phases = True
     fixed_options = ("compression",)
     pretrained_values = MappingProxyType(
@@ -84,14 +86,6 @@ class FosterSettings(MethodSettings):
     1, as published."""
     compress_old_weight: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0)
     """The weight of a second distillation while compressing, from the old network on the known classes."""
-
-    @property
-    def first_task_options(self) -> tuple[str, ...]:
-        return ("first", "first_turns")
-
-    @property
-    def first_variant(self) -> str:
-        return "boosted"
 
     def beta_boost_of(self, task: int) -> float:
         """beta for logits alignment in task `task` (the first boosted task is 1)."""

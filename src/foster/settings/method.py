@@ -64,18 +64,13 @@ class MethodSettings(Frozen):
     unlabeled_key: ClassVar[str] = ""
     """The setting that names unlabeled images, a dataset or a folder; empty if the method uses none."""
 
+    first_task_options: ClassVar[tuple[str, ...] | None] = None
+    """The settings on which the first task depends; None for all. Methods with `first` and `first_turns` train the
+    same network in their first task, so that one can take it over from another."""
+    first_variant: ClassVar[str] = ""
+    """The variant that is the network trained in the first task; empty for that of `classifies_by`."""
+
     first: FitSettings = FIELD_FIRST_TASK
-
-    @property
-    def first_task_options(self) -> tuple[str, ...] | None:
-        """The settings on which the first task depends; None for all. Methods that name `first` and `first_turns` train
-        the same network in their first task, so that one can take it over from another."""
-        return None
-
-    @property
-    def first_variant(self) -> str:
-        """The variant that is the network trained in the first task."""
-        return self.classifies_by
 
     @property
     def unlabeled_source(self) -> str:

@@ -137,6 +137,8 @@ class ClosedFormSettings(MethodSettings):
 
     uses_memory = False
     refreshes_by_phases = True
+    first_task_options = ("first", "first_turns")
+    first_variant = "trained"
     published_augmentation = "auto"
     first: FitSettings = cosine(200)
     first_turns: FirstTurns = "none"
@@ -148,14 +150,6 @@ class ClosedFormSettings(MethodSettings):
     """Feature maps are averaged over grid x grid cells; 1 gives the usual pooled features."""
     mirror: bool = True
     """Add the mirror image of every image to the statistics."""
-
-    @property
-    def first_task_options(self) -> tuple[str, ...]:
-        return ("first", "first_turns")
-
-    @property
-    def first_variant(self) -> str:
-        return "trained"
 
 
 class SldaSettings(ClosedFormSettings):
