@@ -347,13 +347,6 @@ def _usual_options(method: str) -> MethodSettings:
     )
 
 
-def check_section(data: Mapping[str, Any], origin: str) -> None:
-    """Refuse an unknown method that has a section: the message then names the method, not the section."""
-    method = data.get("method")
-    if isinstance(method, str) and method in data:
-        _check_name("method", method, METHOD_SETTINGS, origin)
-
-
 def _check_name(key: str, name: Any, known: Iterable[str], origin: str) -> None:
     known = list(known)
     if not isinstance(name, str) or name not in known:

@@ -18,7 +18,6 @@ from foster.settings.base import (
     COMMAND_LINE,
     CommonSettings,
     apply_overrides,
-    check_section,
     flat,
     import_plugins,
     make,
@@ -254,7 +253,6 @@ def load_settings(
     overrides = import_plugins(data, overrides, plugins or (), either, folder)
     if found := check_imported(named, f"'{origin}'", trusted_by=", or --trust-plugins to import what it names"):
         data["plugins"] = list(dict.fromkeys([*data.get("plugins", []), *found]))
-    check_section(data, origin)
     recipes, overrides = take_recipes(overrides, given.pop("recipe", None))
     data = with_recipes(data, recipes, folder)
     apply_overrides(Settings, data, overrides, origin, asked)
