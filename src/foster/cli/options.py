@@ -61,11 +61,12 @@ Plugins = Annotated[
 ]
 
 TrustsPlugins = Annotated[
-    bool, typer.Option("--trust-plugins", help="Import the plug-ins that a run folder names: they may be anybody's.")
+    bool,
+    typer.Option("--trust-plugins", help="Import the plug-ins that a run folder names; they may be a stranger's code."),
 ]
 
 AllowsChangedPlugin = Annotated[
-    bool, typer.Option("--allow-changed-plugin", help="Go on though a plug-in was edited since the run was begun.")
+    bool, typer.Option("--allow-changed-plugin", help="Go on although a plug-in was edited after the run began.")
 ]
 
 Recipes = Annotated[

@@ -101,7 +101,7 @@ def _result(folder: RunFolder, finished: Finished) -> Result:
 
 
 def _settings(source: str | Path | None, keywords: Mapping[str, Any]) -> Settings:
-    # Tables by dotted keys, so that what they do not name stays as it is; an augmentation is a table of its own.
+    # Tables become dotted keys, so that keys which they do not name keep their values; an augmentation is one value.
     whole = {key: value for key, value in keywords.items() if key == "augmentation"}
     dotted = flat({key: value for key, value in keywords.items() if key not in whole}) | whole
     overrides = [f"{key}={_text(key, value)}" for key, value in dotted.items()]

@@ -42,7 +42,7 @@ def check_parts(settings: Settings) -> BackboneChoice:
     check_engine(settings.engine, settings.device)
     choice = chosen_backbone(settings)
     made = choice.make()
-    if choice.is_builtin:  # others are tried whenever they are made
+    if choice.is_builtin:  # others are checked whenever they are built
         check_backbone(made, (image_side(settings),) * 2, choice.name)
     return choice
 
@@ -149,7 +149,7 @@ def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, 
     """The engine on the requested device. An accelerator set to `auto` is used where possible; one that is `on` and
     cannot be used is an error."""
     if settings.deterministic:
-        # The library reads this when it first meets the GPU.
+        # cuBLAS reads this variable when it is first used.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if settings.deterministic or torch.are_deterministic_algorithms_enabled():
         torch.use_deterministic_algorithms(settings.deterministic)
@@ -238,7 +238,7 @@ def _unlabeled(
 
 def check_data(settings: Settings, follower: Follower) -> None:
     """Read all images of a run, so that missing or damaged ones are reported before it starts."""
-    # It need not be this machine that has the device.
+    # The device may be on another machine.
     scenario = load_scenario(settings.model_copy(update={"device": "cpu"}), follower)
     _unlabeled(settings, scenario.image_size, lambda message: None, follower)
 

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 class Result(RunResult):
     """The results of one run. Accuracies are in percent, on the test images of all classes seen so far.
 
-    `accuracy[t]` is that after task t, `accuracy_matrix[t][k]` after task t on the test images of task k;
-    `average_incremental_accuracy` is the mean of `accuracy` over all tasks, the first included; `forgetting` is how far
-    each earlier task fell from its best to its last accuracy, on average, in points. `new_accuracy[t]` and
-    `old_accuracy[t]` are those after task t on its own images and on the ones before; `variants` has the same numbers
-    of other networks and classifiers that were evaluated. `params`, `memory_bytes` and `train_seconds` are what
-    it took. `settings` is all that decided what the run did, as in its settings file, without paths.
+    - `accuracy[t]`: after task t, on `classes_seen[t]` classes
+    - `accuracy_matrix[t][k]`: after task t, on the test images of task k
+    - `average_incremental_accuracy`: the mean of `accuracy` over all tasks, the first included
+    - `forgetting`: how far each earlier task fell from its best to its last accuracy, on average, in points
+    - `new_accuracy[t]`, `old_accuracy[t]`: after task t, on the test images of task t and of those before it
+    - `variants`: the same numbers of other networks and classifiers that were evaluated
+    - `params`, `memory_bytes`, `train_seconds`: what it took
+    - `settings`: all that decided what the run did, as in its settings file, without paths
     """
 
     _data: dict[str, Any] = field(default_factory=dict)

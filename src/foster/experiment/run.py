@@ -101,9 +101,9 @@ class Experiment:
         memory_errors = explained_memory_errors(self.engine.device, self.settings.batch_size, resume)
         with memory_errors, quiet_pillow():
             state = self._start()
-            barrier()  # nobody writes before all have read
+            barrier()  # all processes have read before one writes
             if self._saved is None and state.num_phases_done:
-                self.save(state)  # what was taken over
+                self.save(state)  # with the first task of another run
             while state.task < len(self.scenario):
                 state = self._learn(state)
                 if state.task < len(self.scenario):
@@ -181,7 +181,7 @@ class Experiment:
         if memory.num_classes:
             parts["memory"] = memory.state()
         state = TaskState(task.index + 1, parts)
-        # It takes seconds to compute, so it is written from time to time, at a stop and at the end.
+        # A closed-form task takes seconds, so its checkpoint is written from time to time, at a stop and at the end.
         is_late = self._saved is None or time.monotonic() - self._saved >= 60 * self.settings.checkpoint_minutes
         if not network.statistics_bytes or is_late or self._stop.is_set or state.task == len(self.scenario):
             self.save(state)

@@ -286,10 +286,10 @@ def _looks_of_recipes(method: str, names: Iterable[str], others_have: Collection
 
 
 def _curves(label: str, group: Group, look: Look) -> Iterator[Curve]:
-    # The whole name stands on the group's other curve, which has the same colour.
+    # The curve of the result, in the same colour, has the whole name.
     short = textwrap.shorten(label, 40, placeholder=" …")
     for runs in _of_same_tasks(group):
-        # A single point has no line that could be seen.
+        # A line through a single point would not be seen.
         dashed = Look(look.colour, "" if len(runs[0].classes_seen) > 1 else look.marker, "--")
         for name in dict.fromkeys(name for run in runs for name in run.shown_variants):
             accuracies = [run.variants[name].accuracy for run in runs if name in run.variants]

@@ -20,9 +20,9 @@ from foster.reports.style import (
     GRID,
     INK,
     SOFT_INK,
-    colour_of,
     columns,
     grid_of_axes,
+    look_of,
     new_figure,
     points,
     some_of,
@@ -71,7 +71,7 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
         if panel < len(tasks):
             axes.set_title(f"{ends[task]} classes", loc="center", weight="normal", size=points(9))
         if panel % len(tasks) == 0:
-            axes.set_ylabel(archive.name, weight="bold", color=colour_of(archive.method))
+            axes.set_ylabel(archive.name, weight="bold", color=look_of(archive.method).colour)
     look: dict[str, Any] = {"frameon": False, "fontsize": points(7), "labelspacing": 0.3, "handletextpad": 0}
     figure.legend(handles=panels[0].collections, loc="outside right upper", markerscale=1.5, **look)
     return figure
@@ -107,7 +107,7 @@ def head_norm_figure(archives: Sequence[Archive]) -> Figure:
 
 
 def _draw_norms(axes: Axes, archive: Archive, norms: NDArray[np.float32]) -> None:
-    colour = colour_of(archive.method)
+    colour = look_of(archive.method).colour
     edges = np.cumsum((0, *archive.task_sizes))
     edges = edges[edges <= len(norms)]
     axes.bar(range(len(norms)), norms, width=0.8, color=colour, alpha=0.45, linewidth=0)

@@ -27,12 +27,15 @@ Recipe = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one scenario, method, augmentation and recipe.
+    """Runs of one scenario, method, augmentation and recipe, no two with the same seeds.
 
-    `detail` holds the name of its recipe, what sets it apart from other groups of its method and augmentation, such as
-    `temperature=3`, what is not the same for all methods of its scenario, such as `memory_total=2000`, less what more
-    than half of them share, and what makes it incomparable: `(unfinished)`, `(on validation images)`. No two runs have
-    the same seeds: of those that differ only in where and how they were computed, the first one counts.
+    Of runs that differ only in where and how they were computed, the first one counts. `detail` tells the group from
+    others in a table:
+
+    - the name of its recipe
+    - settings in which groups of its method differ (`temperature=3`), or methods of its scenario (`memory_total=2000`),
+      but for the values that more than half of them have
+    - what makes it incomparable: `(unfinished, 2 tasks)`, `(on validation images)`
     """
 
     method: str
@@ -142,7 +145,7 @@ def _conditions(run: RunResult) -> Recipe:
 
 
 def _telling(recipes: Sequence[Recipe]) -> set[tuple[str, str]]:
-    """The settings in which some of these differ: of the values of a key, all but the one that more than half have."""
+    """The pairs that tell these recipes apart: of a key with several values, all but the one that more than half have."""
     counts = Counter(pair for recipe in recipes for pair in recipe)
     num_with = Counter(key for recipe in recipes for key, _ in recipe)
     usual = len(recipes) / 2
@@ -214,7 +217,7 @@ def _own_settings(run: RunResult) -> dict[str, Any]:
     `{"foster": {"beta": 1}}` -> `{"foster.beta": 1}`."""
     method = METHOD_SETTINGS.get(run.method)
     silent = NOT_RECIPE | IN_SCENARIO | (MEMORY_KEYS if method and not method.uses_memory else frozenset())
-    # What a setting is that was not there yet when the run was made.
+    # Settings that did not exist yet when the run was made have their defaults.
     defaults = {run.method: method().model_dump(mode="json")} if method and run.method in run.settings else {}
     settings = laid_over(defaults, run.settings)
     return flat({key: value for key, value in settings.items() if key not in silent})

@@ -71,13 +71,13 @@ class LineProgress(_Progress):
 
     def _follow(self, event: Event) -> None:
         match event:
-            case events.TaskStarted() if not self._state.is_learn:  # which has told what it will do, and has one task
+            case events.TaskStarted() if not self._state.is_learn:  # a learn has shown its plan, and has one task
                 self._say(task_started_text(event))
             case events.PhaseStarted():
                 length = f"{counted(event.epochs, 'epoch')} of {counted(event.steps, 'step')}"
                 self._say(f"{where_text(event, self._state)}: {length}")
             case events.EpochEnded():
-                # The line that ends the phase says the rest.
+                # The last epoch has no line: the end of the phase has one.
                 if event.epoch + 1 < event.epochs and self._is_due():
                     done = f"{event.epoch + 1}/{event.epochs}, {losses_text(event, self._state)}"
                     left = duration(event.seconds_left)
@@ -117,7 +117,7 @@ class TerminalProgress(_Progress):
             transient=True,
             refresh_per_second=4,
             expand=True,
-            # Standard output may be a file: only what would land on this terminal may go around the live line.
+            # Output to this terminal must not break the live line; output to a file must stay in the file.
             redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         )
         self._bar = self._progress.add_task("starting", total=1, count="", losses="", left="")

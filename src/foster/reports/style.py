@@ -86,8 +86,7 @@ class FigureFormat:
             _FORMAT.reset(token)
 
 
-USUAL = FigureFormat()
-_FORMAT: ContextVar[FigureFormat] = ContextVar("format of figures", default=USUAL)
+_FORMAT: ContextVar[FigureFormat] = ContextVar("format of figures", default=FigureFormat())  # noqa: B039
 
 FORMATS = {"one-column": FigureFormat(width=3.4, font_size=7), "two-column": FigureFormat(width=7.0, font_size=8)}
 """Formats for a page of two columns: a figure in one column, or across both."""
@@ -110,7 +109,7 @@ def points(size: float) -> float:
 
 
 LABEL_LINE, BETWEEN_LABELS = 0.155, 0.1
-"""Inches: the height of a line of a label, and what is free between two labels."""
+"""The height of a line of a label, and the gap between two labels, in inches."""
 LETTER = 0.077
 """Approximate width of a letter of a label, in inches."""
 LETTERS_IN_A_LINE = 44
@@ -138,8 +137,7 @@ MARKERS = "osD^XPp><vhd8"
 
 
 def look_of(method: str) -> Look:
-    """How the curve of a method is drawn in all figures; it depends on the method's name alone. A method without a look
-    of its own gets one from a hash of its name."""
+    """The look of a method in all figures. A method whose settings have no `look` gets one from a hash of its name."""
     settings, start = METHOD_SETTINGS.get(method), zlib.crc32(method.encode())
     if settings and settings.look:
         return Look(*settings.look)
@@ -148,18 +146,13 @@ def look_of(method: str) -> Look:
     )
 
 
-def colour_of(method: str) -> str:
-    """The colour of a method."""
-    return look_of(method).colour
-
-
 @contextmanager
 def styled() -> Iterator[None]:
     """Apply the style to figures that are drawn and saved inside."""
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()  # a matplotlibrc in the current folder is not obeyed
         mpl.rcParams.update(STYLE | {key: points(STYLE[key]) for key in IN_POINTS})
-        # A letter that the font lacks is a box in the picture; there is nothing that the user could do about it.
+        # matplotlib warns of letters that the font lacks; the user cannot change that.
         warnings.simplefilter("ignore")
         yield
 
@@ -202,12 +195,12 @@ def entitled(figure: Figure, title: str) -> Figure:
     return figure
 
 
-def grid_of_axes(figure: Figure, count: int, num_columns: int, *, sharey: bool = False) -> list[Axes]:
-    """`count` axes in rows of `num_columns`, those that are not needed taken away; DataError for none."""
+def grid_of_axes(figure: Figure, count: int, num_columns: int) -> list[Axes]:
+    """`count` axes in rows of `num_columns`; a DataError for none."""
     if not count:
         raise DataError("there are no runs to draw")
     num_columns = min(count, num_columns)
-    made = figure.subplots(-(-count // num_columns), num_columns, squeeze=False, sharey=sharey).flat
+    made = figure.subplots(-(-count // num_columns), num_columns, squeeze=False).flat
     for spare in made[count:]:
         spare.remove()
     return list(made[:count])
@@ -292,8 +285,8 @@ def spaced(heights: Sequence[float], sizes: Sequence[float], bottom: float, top:
     if not heights:
         return []
     above = list(itertools.accumulate((statistics.fmean(pair) for pair in itertools.pairwise(sizes)), initial=0.0))
-    # With what stands above it added to each height, "apart" means "still falling": neighbours that do not fall share
-    # their mean.
+    # Isotonic regression by pooling: with the sizes of all labels above it added to each height, labels do not overlap
+    # where these sums descend. Neighbours whose sums do not descend are moved to their mean.
     blocks: list[list[float]] = []
     for height, offset in zip(heights, above, strict=True):
         blocks.append([height + offset])

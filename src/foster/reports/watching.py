@@ -91,7 +91,7 @@ def views_of(path: Path) -> list[RunView]:
         folders = sorted(folder for folder in path.iterdir() if (folder / EVENTS).exists()) if path.is_dir() else []
     if folders:
         return [RunView(folder) for folder in folders]
-    # Only now, since they import torch: who looks on at a run sees it at once.
+    # Imported only now: they import torch, which a run does not need to be shown.
     from foster.experiment.folder import RunFolder
     from foster.learner.work_folder import WorkFolder
 

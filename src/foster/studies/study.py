@@ -161,7 +161,7 @@ def plan_study(
 def _on_preset(
     study: Study, preset: str, overrides: Sequence[str], data: str | None, plugins: Sequence[str] | None
 ) -> dict[str, list[PlannedRun]]:
-    # What the user says counts, and no key is given twice to one run.
+    # A setting of the user replaces that of the study.
     said = {override.partition("=")[0].strip() for override in overrides}
     planned: dict[str, list[PlannedRun]] = {}
     dataset = plan_runs(preset, [], data=data, plugins=plugins)[0].settings.dataset

@@ -53,7 +53,7 @@ class RemoteProcess:
     """A process on a machine of the cluster, with the interface of `subprocess.Popen`."""
 
     def __init__(self, actor: Any, outcome: Any) -> None:
-        # Nothing is left to close: the process ends with the actor, which ends when nobody knows it any more.
+        # There is nothing to close: the process ends with its actor, when the last reference to that is gone.
         self.stdin = SimpleNamespace(write=actor.tell.remote, close=lambda: None)
         self._actor = actor
         self._outcome = outcome

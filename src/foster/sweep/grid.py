@@ -48,8 +48,8 @@ def plan_runs(
     `samples` draws of all ranges together. The draws are the same in every call; more samples add to them.
 
     A key of one method's section multiplies the runs of that method alone. Everything is checked here: a wrong key or
-    value anywhere, or a list of values that no run looks at, is an error before the first run starts. `asked` tells in
-    messages where the overrides stand.
+    value anywhere, or a list of values that no run uses, is an error before the first run starts. `asked` says in error
+    messages where the overrides come from.
     """
     axes: dict[str, list[str]] = {}
     for key, values in map(_axis, overrides):

@@ -113,7 +113,7 @@ class Job:
             return State.STOPPED, ""
         if exit_code > 0:
             return State.FAILED, _last_line(log_path(self.run), self.log_start) or f"exit code {exit_code}"
-        # Nobody can save anything when a signal ends it.
+        # A process that a signal ends cannot save.
         message = f"ended by signal {-exit_code} ({signal.strsignal(-exit_code)})"
         if was_stopped and -exit_code in (*SIGNALS, signal.SIGKILL):
             return State.KILLED, message
@@ -172,7 +172,7 @@ def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[s
 
 def _words(folder: RunFolder, settings: Settings) -> list[str]:
     """The command that begins the run, or continues the one that the folder holds with these settings."""
-    # The settings as they were checked: the file they came from may change during the sweep.
+    # Written as they were checked: the file that they came from may change during the sweep.
     settings_path = folder.path.with_name(f"{folder.path.name}.toml")
     write_text(settings_path, settings.toml())
     if not folder.holds_run:

@@ -122,7 +122,7 @@ def execute(
         return
     from foster.sweep.cluster import LOCAL, connected
 
-    # Either takes seconds.
+    # Both take seconds.
     told = "starting Ray on this machine ..." if cluster == LOCAL else f"connecting to {cluster} ..."
     print(told, file=sys.stderr, flush=True)
     with connected(cluster, jobs_per_gpu, jobs) as machines:
@@ -278,7 +278,7 @@ class _Executor:
                 self._look()
                 self._display.show(self._statuses)
         finally:
-            # Only an error of the sweep itself leaves jobs here: nobody would look after them.
+            # After an error of the sweep itself, the runs that are left save and stop.
             for job in self._jobs:
                 job.let_go()
         return self._statuses
