@@ -145,7 +145,7 @@ def _conditions(run: RunResult) -> Recipe:
 
 
 def _telling(recipes: Sequence[Recipe]) -> set[tuple[str, str]]:
-    """The pairs that tell these recipes apart: of a key with several values, all but the one that more than half have."""
+    """The pairs that tell these recipes apart: of a key with several values, all but one that more than half have."""
     counts = Counter(pair for recipe in recipes for pair in recipe)
     num_with = Counter(key for recipe in recipes for key, _ in recipe)
     usual = len(recipes) / 2
