@@ -46,8 +46,16 @@ CONSTANTS: dict[str, dict[str, Any]] = {
     "podnet": {"num_proxies": 10, "spatial_weight": 5.0, "flat_weight": 1.0, "margin": 0.6, "hinge": False},
     "coil": {"temperature": 2.0, "sinkhorn": 0.464, "norm": 3.0, "transport_weight": 1e-3},
     "der": {"align": True},
-    "slda": {"train_backbone": True, "num_stages": 2, "grid": 2, "mirror": True, "shrinkage": 0.3},
+    "slda": {
+        "first_turns": "none",
+        "train_backbone": True,
+        "num_stages": 2,
+        "grid": 2,
+        "mirror": True,
+        "shrinkage": 0.3,
+    },
     "ridge": {
+        "first_turns": "none",
         "train_backbone": True,
         "num_stages": 3,
         "grid": 2,
