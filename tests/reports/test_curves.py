@@ -7,7 +7,7 @@ from PIL import Image
 
 from foster.errors import DataError
 from foster.reports.curves import AXES_WIDTH, MOST_DRAWN, accuracy_figure, panels
-from foster.reports.results import RunResult, read_result
+from foster.reports.results import RunResult, VariantResult, read_result
 from foster.reports.style import look_of, save_figure
 from foster.settings.methods import METHOD_SETTINGS
 
@@ -143,6 +143,13 @@ def test_a_recipe_looks_the_same_in_the_panels_of_two_scenarios(write_run):
 def test_a_variant_of_a_single_task_can_be_seen(write_run):
     panel = only_panel([read_result(write_run("a", accuracy=(91.0,), task_sizes=(2,), boosted=(92.0,)))])
     assert all(curve.look.marker for curve in panel.curves)
+
+
+def test_a_variant_that_lacks_later_tasks_is_labelled_where_it_ends(write_run):
+    run = read_result(write_run("a", boosted=(92.0, 91.0)))
+    for accuracy, ends in (((92.0, None), [92.0]), ((None, None), [])):
+        part = replace(run, variants={"boosted": VariantResult(accuracy, None)})
+        assert [curve.end.value for curve in only_panel([part]).curves if not curve.is_result] == ends
 
 
 def sizes(*paths: Path) -> list[tuple[int, int]]:

@@ -70,7 +70,7 @@ class Curve:
     @property
     def end(self) -> End:
         """The label of the curve: its name, and its average if all tasks are done; or its last value."""
-        last = self.mean[-1] if math.isfinite(self.mean[-1]) else 0.0
+        last = [value for value in self.mean if math.isfinite(value)][-1]  # a variant may lack later tasks
         number = f"average {self.average:.1f}" if self.is_finished and math.isfinite(self.average) else ""
         number = number if self.has_average else f"last {last:.1f}"
         runs = f" (n = {self.num_runs})" if self.num_runs > 1 and number else ""
@@ -293,7 +293,8 @@ def _curves(label: str, group: Group, look: Look) -> Iterator[Curve]:
         dashed = Look(look.colour, "" if len(runs[0].classes_seen) > 1 else look.marker, "--")
         for name in dict.fromkeys(name for run in runs for name in run.shown_variants):
             accuracies = [run.variants[name].accuracy for run in runs if name in run.variants]
-            yield _curve(f"{short} {name}", dashed, runs, accuracies, is_result=False)
+            if any(value is not None for row in accuracies for value in row):
+                yield _curve(f"{short} {name}", dashed, runs, accuracies, is_result=False)
         yield _curve(label, look, runs, [run.accuracy for run in runs], is_result=True)
 
 
