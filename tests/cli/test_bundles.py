@@ -12,44 +12,44 @@ from foster.bundle.manifest import read_manifest
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "fact"),
     [
-        (("learn", "nothing", "--bundle", "new"), "there is no folder or CSV file 'nothing'"),
-        (("learn", "photos", "--bundle", "."), "'.' already exists; a bundle is never overwritten"),
-        (("learn", "photos", "--bundle", "photos"), "'photos' already exists; a bundle is never overwritten"),
-        (("learn", "photos", "--bundle", "new", "--from", "photos"), "'photos' is not a bundle: it has no bundle.json"),
-        (("learn", "photos", "--bundle", "new", "--from", "nothing"), "there is no bundle 'nothing'"),
-        (("learn", "photos", "--bundle", "new", "--training", "slow"), "unknown training 'slow'"),
-        (("learn", "photos", "--bundle", "new", "backbone=resnet9"), "unknown backbone 'resnet9'"),
-        (("learn", "photos", "--bundle", "new", "epochs=3"), "epochs: a learner has no such setting; --minutes M"),
+        (("learn", "nothing", "--bundle", "new"), "'nothing'"),
+        (("learn", "photos", "--bundle", "."), "'.'"),
+        (("learn", "photos", "--bundle", "photos"), "'photos'"),
+        (("learn", "photos", "--bundle", "new", "--from", "photos"), "bundle.json"),
+        (("learn", "photos", "--bundle", "new", "--from", "nothing"), "'nothing'"),
+        (("learn", "photos", "--bundle", "new", "--training", "slow"), "'slow'"),
+        (("learn", "photos", "--bundle", "new", "backbone=resnet9"), "'resnet9'"),
+        (("learn", "photos", "--bundle", "new", "epochs=3"), "--minutes"),
         (
             ("learn", "photos", "--bundle", "new", "method=foster", "memory_total=1"),
-            "1 exemplar cannot hold one of each of 2 classes",
+            "memory_total",
         ),
-        (("learn", "photos/zero", "--bundle", "new"), "it holds 9 images and no subfolder"),
-        (("learn", "photos", "--bundle", "new", "weights=x.pt"), "not a .safetensors file"),
-        (("learn", "photos", "--bundle", "new", "backbone=timm:resnet18"), "needs timm"),
-        (("predict", "nothing", "photos"), "there is no bundle 'nothing'"),
-        (("predict", "v1", "photos", "--json", "--csv"), "--json and --csv exclude each other"),
-        (("predict", "v1", "empty"), "no images below empty"),
+        (("learn", "photos/zero", "--bundle", "new"), "9 images"),
+        (("learn", "photos", "--bundle", "new", "weights=x.pt"), ".safetensors"),
+        (("learn", "photos", "--bundle", "new", "backbone=timm:resnet18"), "timm"),
+        (("predict", "nothing", "photos"), "'nothing'"),
+        (("predict", "v1", "photos", "--json", "--csv"), "--csv"),
+        (("predict", "v1", "empty"), "empty"),
         (("predict", "v1", "photos", "--device", "tpu"), "device"),
-        (("evaluate", "v1", "strangers"), "none of the classes in 'strangers' is known"),
-        (("export", "v1", "model.bin"), "cannot export to 'model.bin'"),
-        (("info", "photos"), "is not a bundle"),
+        (("evaluate", "v1", "strangers"), "'strangers'"),
+        (("export", "v1", "model.bin"), "'model.bin'"),
+        (("info", "photos"), "'photos'"),
         (("forget", "v1", "--image", "zz", "--bundle", "v2"), "'zz'"),
-        (("info", "v1", "--sheet", "/proc/sheet.png"), "cannot write '/proc/sheet.png': No such file"),
-        (("promote", "nothing"), "there is no bundle 'nothing'"),
-        (("rollback", "."), "there is no link 'current'"),
-        (("rollback",), "there is no link 'current'"),
-        (("learn", "photos", "--from", "v1", "--bundle", "v1/v2"), "'v1/v2' lies inside the bundle"),
-        (("learn", "photos", "--bundle", "photos/new"), "'photos/new' lies inside 'photos' and would be taken for"),
-        (("learn", "photos", "--bundle", "taken/new", "--promote"), "'taken/current' is not a link"),
-        (("learn", "photos", "--bundle", "current", "--promote"), "a bundle named 'current'"),
-        (("learn", "photos", "--bundle", "new", "device=cuda:99"), "device 'cuda:99' was asked for"),
+        (("info", "v1", "--sheet", "/proc/sheet.png"), "'/proc/sheet.png'"),
+        (("promote", "nothing"), "'nothing'"),
+        (("rollback", "."), "'current'"),
+        (("rollback",), "'current'"),
+        (("learn", "photos", "--from", "v1", "--bundle", "v1/v2"), "'v1/v2'"),
+        (("learn", "photos", "--bundle", "photos/new"), "'photos/new'"),
+        (("learn", "photos", "--bundle", "taken/new", "--promote"), "'taken/current'"),
+        (("learn", "photos", "--bundle", "current", "--promote"), "'current'"),
+        (("learn", "photos", "--bundle", "new", "device=cuda:99"), "'cuda:99'"),
     ],
 )
 def test_wrong_use_is_one_line_and_changes_nothing(
-    command: Command, bundle: Path, arguments: tuple[str, ...], message: str
+    command: Command, bundle: Path, arguments: tuple[str, ...], fact: str
 ) -> None:
     write_photos(Path("photos"), zero=9, one=9)
     write_photos(Path("strangers"), nine=2)
@@ -61,7 +61,7 @@ def test_wrong_use_is_one_line_and_changes_nothing(
     lines = [line for line in done.err.splitlines() if not line.startswith("reading")]
     assert len(lines) == 1
     assert lines[0].startswith("foster: ")
-    assert message in lines[0]
+    assert fact in lines[0]
     assert done.out == ""
     assert sorted(Path().rglob("*")) == before
 
@@ -158,7 +158,7 @@ def test_a_mended_bundle_is_exported_and_reported(command: Command, bundle: Path
         (("forget", "v1", "zero", "--bundle", "v1"), "already exists"),
         (("forget", "v1", "zero", "--bundle", "v1/inside"), "lies inside the bundle"),
         (("forget", "nowhere", "zero", "--bundle", "v2"), "there is no bundle 'nowhere'"),
-        (("forget", "v1", "zero", "--bundle", "current", "--promote"), "a bundle named 'current'"),
+        (("forget", "v1", "zero", "--bundle", "current", "--promote"), "'current'"),
     ],
 )
 def test_what_cannot_be_gets_one_line_and_nothing_is_written(
