@@ -101,7 +101,6 @@ def test_classes_that_failed_were_lost_in_compression_or_could_not_be_measured_a
         num_exemplars=30,
         seconds=1.0,
         temperature=1.0,
-        num_calibration_images=15,
         variants={"boosted": 60.0, "compressed": 33.3},
         checks=(checked,),
         uncompared=(),

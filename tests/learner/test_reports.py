@@ -14,7 +14,6 @@ from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import image_id
-from foster.errors import SettingsError
 from foster.events import Evaluated, Event
 from foster.learner import train
 from foster.learner.learner import Learner
@@ -308,17 +307,3 @@ def test_checks_are_combined_class_by_class() -> None:
     assert both.kind == "held-out and exemplar"
     cat = both.classes[0]
     assert (cat.num_images, cat.num_right_before, cat.num_right_after, cat.num_negative_flips) == (8, 6, 4, 2)
-
-
-@pytest.mark.parametrize(
-    ("limits", "message"),
-    [
-        ({"max_drop": "5"}, "max_drop: this is a number of points, not '5'"),
-        ({"max_drop": float("nan")}, "max_drop: this is a number of points, not nan"),
-        ({"minutes": 0}, "minutes: this is a number above 0, not 0"),
-        ({"minutes": float("nan")}, "minutes: this is a number above 0, not nan"),
-    ],
-)
-def test_a_limit_that_means_nothing_is_refused_before_anything_is_read(limits: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        foster.Learner().learn("nowhere", **limits)

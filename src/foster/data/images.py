@@ -380,14 +380,11 @@ def on_device(images: Stack | Tensor, device: torch.device) -> Tensor:
 
 
 def images_digest(images: ImageSet | None) -> str:
-    """A hash of the images and their labels; empty where there are none."""
-    return digest(tensors_of(images)) if images is not None else ""
-
-
-def tensors_of(images: ImageSet) -> dict[str, Tensor]:
-    """What identifies images: their ids, size and labels."""
+    """A hash of the images, their size and their labels; empty where there are none."""
+    if images is None:
+        return ""
     ids = torch.tensor([*"".join(images.stack.ids()).encode()], dtype=torch.uint8)
-    return {"images": ids, "size": torch.tensor(images.image_size), "labels": images.labels}
+    return digest({"images": ids, "size": torch.tensor(images.image_size), "labels": images.labels})
 
 
 def digest(tensors: Mapping[str, Tensor], *facts: object) -> str:

@@ -119,7 +119,6 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         num_exemplars=memory.num_images,
         seconds=round(time.monotonic() - plan.began, 1),
         temperature=after.temperature,
-        num_calibration_images=after.num_calibration_images,
         checks=(check,) if check.classes else (),
         uncompared=uncompared,
     )

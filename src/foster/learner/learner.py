@@ -31,7 +31,6 @@ from foster.learner.reports import (
     MendReport,
     Prediction,
     UpdateError,
-    check_limits,
     problem,
 )
 from foster.learner.train import learn_by_training
@@ -169,7 +168,6 @@ class Learner:
         interruption. The folder is removed when the learn ends, unless it is a WorkFolder that is still open. `minutes`
         fits the training to a time. A `listener` gets the plan with its estimated time, and then the progress.
         """
-        check_limits(max_drop, minutes)
         settings = self.settings
         if changes:
             settings = learner_settings(base=settings, has_learned=self.knowledge is not None, **changes)

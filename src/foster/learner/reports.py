@@ -13,7 +13,7 @@ from torch import Tensor
 
 from foster.bundle.history import entry_title
 from foster.data.photos.store import Unreadable
-from foster.errors import FosterError, SettingsError
+from foster.errors import FosterError
 from foster.system.counts import counted
 
 UNKNOWN = "unknown"
@@ -177,14 +177,6 @@ def deciding(checks: Sequence[UpdateCheck]) -> UpdateCheck | None:
     return UpdateCheck(" and ".join(entries_of), tuple(merged.values())) if merged else None
 
 
-def check_limits(max_drop: float | None, minutes: float | None) -> None:
-    """Refuse limits of a learn that are no numbers, before anything is read."""
-    if max_drop is not None and (not isinstance(max_drop, int | float) or math.isnan(max_drop)):
-        raise SettingsError(f"max_drop: this is a number of points, not {max_drop!r}")
-    if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):
-        raise SettingsError(f"minutes: this is a number above 0, not {minutes!r}")
-
-
 def problem(checks: Sequence[UpdateCheck], max_drop: float) -> str | None:
     """One line that says by how much the known classes fell where that is more than `max_drop` points, else None."""
     check = deciding(checks)
@@ -281,7 +273,6 @@ class LearnReport:
     """How many images were learned, were held out, and are kept to be learned from again."""
     seconds: float = 0.0
     temperature: float = 1.0
-    num_calibration_images: int = 0
     checks: tuple[UpdateCheck, ...] = ()
     uncompared: tuple[str, ...] = ()
     """Known classes without an image: what they lost is not known, and no limit holds for them."""

@@ -27,7 +27,6 @@ from foster.data.images import (
     ids_of,
     images_digest,
     on_device,
-    tensors_of,
 )
 from foster.data.memory import BorrowedMemory, ExemplarMemory
 from foster.data.photos.decode import Resizing
@@ -532,8 +531,6 @@ def train(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -
 def fingerprint(plan: TrainingPlan) -> dict[str, Any]:
     """What one `learn` starts from, as plain data: the settings, and hashes of the images and of the knowledge before.
     Equal fingerprints lead to equal weights. The device and the names of files are not part of it."""
-    parts = {"training": plan.train, "held-out": plan.new_held_out}
-    images = {f"{name} {key}": value for name, part in parts.items() for key, value in tensors_of(part).items()}
     known = ""
     if plan.before is not None:
         memories = {"exemplars": plan.before.exemplars.state(), "held-out": plan.before.held_out.state()}
@@ -544,7 +541,7 @@ def fingerprint(plan: TrainingPlan) -> dict[str, Any]:
     return {
         "settings": plan.settings.nested(),
         "known": known,
-        "images": digest(images, plan.class_names),
+        "images": digest({}, plan.class_names, images_digest(plan.train), images_digest(plan.new_held_out)),
         "unlabeled": images_digest(plan.unlabeled),
     }
 
@@ -606,7 +603,6 @@ def outcome(
         num_exemplars=after.exemplars.num_images,
         seconds=round(time.monotonic() - plan.began + seconds_before, 1),
         temperature=after.temperature,
-        num_calibration_images=after.num_calibration_images,
         variants=variants,
         result=result,
         checks=checks,
