@@ -173,7 +173,7 @@ def _load_module(name: str, known: dict[str, Any]) -> types.ModuleType:
     def import_known(wanted: str, *arguments: Any) -> Any:
         return known[wanted] if wanted in known else __import__(wanted, *arguments)
 
-    module = types.ModuleType(name)
+    module = types.ModuleType(f"foster.kernels.device.{name}")  # its whole name, so that coverage counts it
     module.__dict__["__builtins__"] = {**vars(builtins), "__import__": import_known}
     path = Path(foster.kernels.__file__).parent / "device" / f"{name}.py"
     exec(compile(path.read_text(), path, "exec"), module.__dict__)
