@@ -80,10 +80,10 @@ def test_unknown_things_that_a_bundle_cannot_tell_are_said_to_be_so(
     evaluated = command("evaluate", bundle, "test", "--device", "cpu")
     assert "--unknown auto cannot be used" in evaluated.out
     refused = command("predict", bundle, "test", "--unknown", "auto", "--device", "cpu")
-    assert "by 20 held-out images or more, and this learner has fewer" in refused.err
+    assert "20 held-out images" in refused.err
 
 
-def test_classes_that_failed_were_lost_in_compression_or_could_not_be_measured_are_told() -> None:
+def test_what_was_lost_in_compression_or_could_not_be_measured_is_told() -> None:
     checked = UpdateCheck(
         "held-out",
         (ClassChange("cat", 5, 4, 4, 0), ClassChange("dog", 15, None, 0, 0), ClassChange("cow", 5, None, 0, 0)),
