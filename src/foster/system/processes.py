@@ -74,9 +74,6 @@ def joined() -> Iterator[ProcessGroup]:
     import torch
     from torch import distributed
 
-    if distributed.is_initialized():
-        yield process_group()
-        return
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))

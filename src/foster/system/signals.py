@@ -133,10 +133,7 @@ def _listen_to_sweep(request: StopRequest) -> None:
 
     A sweep sends no signal: Ctrl-C in a terminal reaches its runs as well, which would count a second signal.
     """
-    try:
-        text = os.read(0, 16).strip()
-    except OSError:
-        text = b""
+    text = os.read(0, 16).strip()
     number = int(text) if text.isdigit() else 0
     if not request.is_set:
         _say("stopping after this step, as the sweep asks" if number in SIGNALS else "the sweep has ended: stopping")
