@@ -109,6 +109,15 @@ def test_a_wrong_grid_is_refused_in_one_line(overrides: list[str], fact: str):
     assert "\n" not in str(caught.value)
 
 
+def test_recipes_are_laid_over_each_other_or_varied(tmp_path: Path):
+    (mine := tmp_path / "mine.toml").write_text("[foster]\nboost_branches = 3\n")
+    (both,) = plan_runs("digits", ["recipe=plus", f"recipe={mine}"])
+    assert both.settings.options.boost_branches == 3
+    assert both.settings.options.compress_cutmix == 1, "as in plus"
+    names = [run.name for run in plan_runs("digits", [f"recipe=plus,{mine}"])]
+    assert names == [f"digits-b0-inc2-foster-{recipe}-shift-s1993" for recipe in ("plus", "mine")]
+
+
 def test_two_ways_to_write_a_value_are_one_run():
     assert len(plan_runs("digits", ["seed=1,01", "method=foster,foster"])) == 1
 

@@ -18,7 +18,9 @@ from foster.settings.plugins import Kind, needed_plugins
 LONGEST_NAME = 150
 """Names become file names with an ending, which most file systems limit to 255 bytes."""
 
-IN_RUN_NAME = frozenset({"method", "augmentation", "seed", "dataset", "base_classes", "increment", "task_sizes"})
+IN_RUN_NAME = frozenset(
+    {"method", "recipe", "augmentation", "seed", "dataset", "base_classes", "increment", "task_sizes"}
+)
 """Keys that `Settings.run_name` contains."""
 
 _CLOSING = {"[": "]", "{": "}"}
@@ -51,8 +53,11 @@ def plan_runs(
     value anywhere, or a list of values that no run uses, is an error before the first run starts. `asked` says in error
     messages where the overrides come from.
     """
+    # Several recipes are laid over each other; the values of one `recipe=A,B` are varied.
+    recipes = [override for override in overrides if override.startswith("recipe=")]
+    recipes = recipes if len(recipes) > 1 else []
     axes: dict[str, list[str]] = {}
-    for key, values in map(_axis, overrides):
+    for key, values in map(_axis, (override for override in overrides if override not in recipes)):
         if key in axes:
             raise SettingsError(f"{key} is given more than once; write {key}=VALUE,VALUE")
         axes[key] = values
@@ -63,7 +68,7 @@ def plan_runs(
     written: set[str] = set()
     for chosen, sample in itertools.product(itertools.product(*axes.values()), range(max(1, samples))):
         values_of = dict(zip(axes, chosen, strict=True)) | {key: one.draw(sample) for key, one in ranges.items()}
-        pairs = [f"{key}={value}" for key, value in values_of.items()]
+        pairs = [*recipes, *(f"{key}={value}" for key, value in values_of.items())]
         settings = load_settings(source, pairs, asked=asked, plugins=plugins, trusts_plugins=trusts_plugins, data=data)
         # A run of one of our methods does not depend on the plug-in that it is compared with.
         used: dict[Kind, str] = {"method": settings.method, "dataset": settings.dataset, "backbone": settings.backbone}
