@@ -82,3 +82,5 @@ def test_a_learner_learns_more_classes_more_images_saves_and_loads(name: str, tm
     assert [each.record() for each in found] == [each.record() for each in learner.predict(images.images)]
     right = [each.label == images.class_names[label] for each, label in zip(found, images.labels, strict=True)]
     assert sum(right) > 0.8 * len(right)
+    learner.merge(["zero", "one"], "few")
+    assert sorted(learner.class_names) == ["few", "four", "three", "two"]

@@ -41,12 +41,6 @@ class Statistics:
     sums: Tensor
     second_moment: Tensor
 
-    def __post_init__(self) -> None:
-        num_classes, num_features = self.sums.shape
-        if self.counts.shape != (num_classes,) or self.second_moment.shape != (num_features, num_features):
-            shapes = [list(part.shape) for part in (self.counts, self.sums, self.second_moment)]
-            raise ValueError(f"counts [C], sums [C, d] and second_moment [d, d] do not agree: {shapes}")
-
     @classmethod
     def empty(cls, num_classes: int, num_features: int, device: torch.device | str | None = None) -> "Statistics":
         """The statistics of no images."""
@@ -299,15 +293,6 @@ def ridge(second_moment: Tensor, sums: Tensor, penalty: float) -> Tensor:
     identity = torch.eye(len(second_moment), dtype=torch.float64, device=second_moment.device)
     factor = torch.linalg.cholesky(torch.add(second_moment, identity, alpha=penalty))
     return torch.cholesky_solve(sums.T, factor).T
-
-
-def ridge_of_features(features: Tensor, labels: Tensor, num_classes: int, penalty: float) -> Tensor:
-    """The same weight `[C, d]` from features `[N, d]` and class ids `[N]`, where they are at hand: by the dual form,
-    H^T (H H^T + penalty I)^-1 Y, where there are fewer images than features."""
-    values, targets = features.double(), one_hot(labels.to(features.device), num_classes)
-    if len(values) >= values.shape[1]:
-        return ridge(values.T @ values, targets.T @ values, penalty)
-    return ridge(values @ values.T, targets.T, penalty) @ values
 
 
 def random_weights(num_inputs: int, num_features: int, address: Address) -> tuple[Tensor, Tensor]:
