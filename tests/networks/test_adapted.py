@@ -63,7 +63,7 @@ def test_every_backbone_is_a_copy_of_the_given_module() -> None:
     ("module", "message"),
     [
         (nn.Linear(4, 4), "cannot take images of 8 x 8"),
-        (nn.Flatten(0), r"must give features \[N, d\] or maps"),
+        (nn.Flatten(0), r"\[N, d\]"),
         (lambda: "no module", "must return a torch.nn.Module, not str"),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_backbone_that_keeps_its_word_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("backbone", "message"),
     [
-        (lambda: Tiny(64), r"has feature_size = 64, which promises features \[2, 64\], but gives \[2, 7\]"),
+        (lambda: Tiny(64), r"64.*\[2, 64\].*\[2, 7\]"),
         (lambda: Tiny(None), "must set feature_size, the number of features of an image"),
         (NeedsLargeImages, "backbone 'custom:NeedsLargeImages' cannot take images of 8 x 8: "),
         (Backbone, "must set feature_size"),
