@@ -99,9 +99,7 @@ class Method(Generic[SettingsType]):
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         """Yield the phases and evaluations of one task. Subclasses implement it."""
-        raise TrainingError(
-            f"method {self._origin} must implement phases(task)"
-        )
+        raise TrainingError(f"method {self._origin} must implement phases(task)")
 
     def new_network(self, task_sizes: Sequence[int]) -> Network:
         """An untrained network with the shape that it has after tasks of these sizes."""
