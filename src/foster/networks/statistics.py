@@ -41,6 +41,12 @@ class Statistics:
     sums: Tensor
     second_moment: Tensor
 
+    def __post_init__(self) -> None:
+        num_classes, num_features = self.sums.shape
+        if self.counts.shape != (num_classes,) or self.second_moment.shape != (num_features, num_features):
+            shapes = [list(part.shape) for part in (self.counts, self.sums, self.second_moment)]
+            raise ValueError(f"counts [C], sums [C, d] and second_moment [d, d] do not agree: {shapes}")
+
     @classmethod
     def empty(cls, num_classes: int, num_features: int, device: torch.device | str | None = None) -> "Statistics":
         """The statistics of no images."""
