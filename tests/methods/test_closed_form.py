@@ -9,10 +9,9 @@ from small_learners import digits as labelled_digits
 from small_learners import longer_learner, unseen_digits
 
 import foster
-from foster.methods.closed_form import ClosedForm
+from foster.methods.closed_form import ClosedForm, ClosedFormNetwork
 from foster.methods.ridge import RandomFeatureRidge
 from foster.methods.slda import StreamingDiscriminants
-from foster.networks.closed_form_network import ClosedFormNetwork
 from foster.settings.methods import RidgeSettings, SldaSettings
 from foster.training.phase import Evaluate, Phase
 

@@ -6,9 +6,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from foster.evaluation.gradcam import grad_cam
+from foster.methods.closed_form import ClosedFormNetwork, averages
 from foster.networks import build_backbone
 from foster.networks.closed_form import ClosedFormHead, DiscriminantHead, RidgeHead
-from foster.networks.closed_form_network import ClosedFormNetwork, averages
 from foster.networks.statistics import Statistics, discriminants, one_hot
 from foster.seeding import Address
 
