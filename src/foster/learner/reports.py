@@ -235,11 +235,6 @@ class Prediction:
         }
         return facts if self.error is None else {**facts, "error": self.error}
 
-    def __str__(self) -> str:
-        if self.error is not None or self.confidence is None:
-            return f"{self.name}: cannot be read: {self.error}"
-        return f"{self.name}: {self.label} {100 * self.confidence:.1f} %"
-
 
 @dataclass(frozen=True)
 class SharedPhotos:

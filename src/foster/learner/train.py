@@ -238,10 +238,11 @@ class TrainingPlan(Plan):
         def features_of(images: Stack) -> Tensor:
             parts = [torch.empty(0, network.feature_size).half()]
             for chunk in images.split(READ_AT_ONCE) if len(images) else ():
-                pixels = on_device(chunk, torch.device("cpu"))
-                if pixels.shape[2:] != resizing.size:
-                    pixels = functional.interpolate(pixels, resizing.size, mode="bilinear", antialias=True)
-                parts.append(stored_features(classifier.features(pixels)))
+                seen: Stack | Tensor = chunk
+                if chunk.shape[2:] != resizing.size:
+                    pixels = on_device(chunk, torch.device("cpu"))
+                    seen = functional.interpolate(pixels, resizing.size, mode="bilinear", antialias=True)
+                parts.append(stored_features(classifier.features(seen)))
             return torch.cat(parts)
 
         return features_of
