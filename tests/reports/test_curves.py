@@ -8,7 +8,7 @@ from PIL import Image
 from foster.errors import DataError
 from foster.reports.curves import AXES_WIDTH, MOST_DRAWN, accuracy_figure, panels
 from foster.reports.results import RunResult, VariantResult, read_result
-from foster.reports.style import look_of, save_figure
+from foster.reports.style import figure_format, look_of, save_figure
 from foster.settings.methods import METHOD_SETTINGS
 
 
@@ -214,6 +214,15 @@ def test_scenarios_get_panels_of_their_own(write_run, tmp_path: Path):
     save_figure(accuracy_figure(runs), tmp_path / "all.png")
     one, every = sizes(tmp_path / "one.png", tmp_path / "all.png")
     assert every == (pytest.approx(2 * one[0], rel=0.05), pytest.approx(2 * one[1], rel=0.05))
+
+
+def test_in_a_figure_of_a_given_width_no_title_reaches_into_the_next_panel(write_run):
+    runs = [read_result(write_run(name, scenario=f"{name}-with-a-rather-long-name")) for name in ("one", "two")]
+    with figure_format("two-column").used():
+        figure = accuracy_figure(runs)
+        figure.draw_without_rendering()
+        first, second = (axes._left_title.get_window_extent() for axes in figure.axes)
+        assert first.x1 < second.x0
 
 
 def test_the_axes_grow_with_the_lines_of_the_labels_beside_them(write_run):
