@@ -64,6 +64,8 @@ def test_a_memory_never_exceeds_its_budget(budget: dict[str, int]) -> None:
     memory.remember(1, numbered_images(4, 5, 6))
     with pytest.raises(ValueError, match="trim"):
         memory.remember(1, numbered_images(4, 5, 6, 7))
+    with pytest.raises(ValueError, match="3"):
+        memory.remember(3, numbered_images())  # the next class is 2
     assert values_of(memory.stack_of(1).tensor) == [4, 5, 6]
 
 

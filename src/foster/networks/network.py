@@ -109,8 +109,7 @@ class Network(nn.Module):
 
     def align(self, num_known: int) -> float:
         """Weight alignment of a linear head, as `Head.align`. Returns the factor of the new rows."""
-        if not isinstance(self.head, Head):
-            raise ValueError(f"only a linear head can be aligned, not {type(self.head).__name__}")
+        assert isinstance(self.head, Head)
         return self.head.align(num_known)
 
     def with_new_classes(self, num_new: int) -> "Network":
