@@ -145,9 +145,11 @@ def test_a_variant_of_a_single_task_can_be_seen(write_run):
     assert all(curve.look.marker for curve in panel.curves)
 
 
-def test_a_variant_that_lacks_later_tasks_is_labelled_where_it_ends(write_run):
-    run = read_result(write_run("a", boosted=(92.0, 91.0)))
-    for accuracy, ends in (((92.0, None), [92.0]), ((None, None), [])):
+def test_a_variant_that_lacks_later_tasks_is_labelled_where_it_ends_and_left_out_where_it_has_the_first_alone(
+    write_run,
+):
+    run = read_result(write_run("a", accuracy=(90, 80, 70), task_sizes=(2, 2, 2), boosted=(92.0, 91.0, 90.0)))
+    for accuracy, ends in (((92.0, 91.0, None), [91.0]), ((92.0, None, None), []), ((None, None, None), [])):
         part = replace(run, variants={"boosted": VariantResult(accuracy, None)})
         assert [curve.end.value for curve in only_panel([part]).curves if not curve.is_result] == ends
 

@@ -207,7 +207,7 @@ class Prediction:
     """The best classes of one image, or why it could not be read.
 
     `confidence` is from 0 to 1, and `top` has the best classes, each with its `label` and `probability`. `label` is
-    "unknown" where `is_unknown` (a class may have that name, too), and None where there is an `error`.
+    "unknown" where `is_unknown`, and None where there is an `error`.
     """
 
     name: Annotated[str, Field(serialization_alias="image")]

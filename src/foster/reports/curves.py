@@ -296,7 +296,8 @@ def _curves(label: str, group: Group, look: Look) -> Iterator[Curve]:
         dashed = Look(look.colour, "" if len(runs[0].classes_seen) > 1 else look.marker, "--")
         for name in dict.fromkeys(name for run in runs for name in run.shown_variants):
             accuracies = [run.variants[name].accuracy for run in runs if name in run.variants]
-            if any(value is not None for row in accuracies for value in row):
+            later = [value for row in accuracies for value in (row[1:] or row)]  # the first task alone is no curve
+            if any(value is not None for value in later):
                 yield _curve(f"{short} {name}", dashed, runs, accuracies, is_result=False)
         yield _curve(label, look, runs, [run.accuracy for run in runs], is_result=True)
 
