@@ -1,4 +1,4 @@
-"""The methods in docs/examples, as plug-ins: each runs, and goes on bit for bit after a cut at any step."""
+"""The plug-ins in docs/examples: each runs, and goes on bit for bit after a cut at any step."""
 
 import random
 import sys
@@ -14,8 +14,8 @@ from foster.events import Event, PhaseStarted
 from foster.settings.experiment import Settings, load_settings
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.py"))
-METHODS = {"mean_teacher": "mean-teacher"}
-"""The methods that are not called as their files."""
+CHOICES = {"mean_teacher": "method=mean-teacher", "split_batchnorm": "backbone=resnet32_split4"}
+"""The overrides that choose an example, if not `method=` and the name of its file."""
 
 
 @pytest.fixture(params=EXAMPLES, ids=lambda path: path.stem)
@@ -28,8 +28,8 @@ def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def settings_of(example: Path) -> Settings:
     """3 tasks; phases of 2 to 4 epochs of 2 or 3 steps."""
-    method = METHODS.get(example.stem, example.stem)
-    return load_settings("digits", [*OVERRIDES, "epochs_scale=0.03", f"method={method}"], plugins=[str(example)])
+    choice = CHOICES.get(example.stem, f"method={example.stem}")
+    return load_settings("digits", [*OVERRIDES, "epochs_scale=0.03", choice], plugins=[str(example)])
 
 
 def test_it_is_short_and_goes_on_bit_for_bit_after_a_cut_at_any_step(example: Path, tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ from foster.settings.methods import PodnetSettings
 from foster.training.phase import Evaluate, Phase
 
 
-def podnet(memory: ExemplarMemory | None = None, hinge: bool = False) -> Podnet:
-    settings = PodnetSettings(first=SHORT, later=SHORT, finetune=SHORT, num_proxies=3, hinge=hinge)
+def podnet(memory: ExemplarMemory | None = None, **options: bool) -> Podnet:
+    settings = PodnetSettings(first=SHORT, later=SHORT, finetune=SHORT, num_proxies=3, **options)
     method = new_method(Podnet, settings, memory)
     assert isinstance(method, Podnet)
     return method
@@ -74,6 +74,21 @@ def test_tuning_trains_all_of_the_head_and_nothing_else() -> None:
     next(iter(method.phases(task_of(method, 2))))
     assert not is_frozen(method.network.branches[0])
     assert not head_of(method).old_proxies.requires_grad
+
+
+def test_tuning_of_the_whole_network_keeps_only_known_proxies_and_all_losses() -> None:
+    method = podnet(finetune_all=True)
+    learn(method, 1)
+    task = task_of(method, 1)
+    learning, tuning = phases_before_training(method, task)
+    assert tuning.name == "finetune"
+    assert len(tuning.data) < len(learning.data)
+    assert terms(tuning, task).keys() == {"L_LSC", "L_spatial", "L_flat"}
+    before = values(method.network)
+    train(tuning, task)
+    found = changed(before, method.network)
+    assert {"branches.0.stem.0.weight", "head.new_proxies", "head.scale"} <= found
+    assert "head.old_proxies" not in found
 
 
 @pytest.mark.parametrize("memory", [ExemplarMemory(per_class=6), ExemplarMemory(total=30)], ids=["per class", "total"])

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import reduce
 from typing import cast
 
@@ -32,7 +33,8 @@ class Podnet(CosineMethod[PodnetSettings]):
     A class has several proxies, trained with L_LSC. Proxies of new classes start at the cluster centres of their
     features; those of known classes are fixed. L_spatial compares sums over rows and columns of the maps, L_flat the
     final features, both times sqrt(total / new). Then the whole head, and nothing else, is tuned on the same number of
-    images of each class. This changes the accuracy of the head, but not that of nearest means until the next task.
+    images of each class. This changes the accuracy of the head, but not that of nearest means until the next task. With
+    `finetune_all`, everything but the known proxies is tuned instead, with all three losses.
     """
 
     @property
@@ -43,9 +45,14 @@ class Podnet(CosineMethod[PodnetSettings]):
         if task.is_first:
             yield self.learn_first(task)
         else:
-            yield self.learn(task)
+            learning = self.learn(task)
+            yield learning
             if task.exemplars is not None:
-                yield self.tune_head(self.balanced(task, task.exemplars))
+                balanced = self.balanced(task, task.exemplars)
+                if self.settings.finetune_all:
+                    yield replace(learning, name="finetune", fit=self.settings.finetune, data=balanced)
+                else:
+                    yield self.tune_head(balanced)
         self.remember(task)
 
     def learn_first(self, task: Task) -> Phase:
