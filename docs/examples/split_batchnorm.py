@@ -24,10 +24,9 @@ class SplitBatchNorm(nn.BatchNorm2d):
         if not self.training:
             return super().forward(maps)
         first, *others = maps.chunk(NUM_PARTS)
-        parts = [super().forward(first)]
-        for part in others:
-            parts.append(functional.batch_norm(part, None, None, self.weight, self.bias, training=True, eps=self.eps))
-        return torch.cat(parts)
+        scale, eps = (self.weight, self.bias), self.eps
+        rest = [functional.batch_norm(part, None, None, *scale, training=True, eps=eps) for part in others]
+        return torch.cat([super().forward(first), *rest])
 
 
 @foster.register_backbone("resnet32_split4")

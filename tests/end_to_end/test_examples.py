@@ -1,21 +1,26 @@
 """The plug-ins in docs/examples: each runs, and goes on bit for bit after a cut at any step."""
 
+import copy
 import random
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from registries import registries_kept
 from tiny_runs import OVERRIDES, Interruption, assert_same, interrupted, outcome, resume, start
 
 import foster
 from foster.events import Event, PhaseStarted
+from foster.networks import build_backbone
 from foster.settings.experiment import Settings, load_settings
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.py"))
-CHOICES = {"mean_teacher": "method=mean-teacher", "split_batchnorm": "backbone=resnet32_split4"}
-"""The overrides that choose an example, if not `method=` and the name of its file."""
+SPLIT_BATCHNORM = Path(__file__).parents[2] / "docs" / "examples" / "split_batchnorm.py"
+EXAMPLES = sorted(set(SPLIT_BATCHNORM.parent.glob("*.py")) - {SPLIT_BATCHNORM})
+METHODS = {"mean_teacher": "mean-teacher"}
+"""The methods that are not called as their files."""
 
 
 @pytest.fixture(params=EXAMPLES, ids=lambda path: path.stem)
@@ -28,8 +33,8 @@ def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def settings_of(example: Path) -> Settings:
     """3 tasks; phases of 2 to 4 epochs of 2 or 3 steps."""
-    choice = CHOICES.get(example.stem, f"method={example.stem}")
-    return load_settings("digits", [*OVERRIDES, "epochs_scale=0.03", choice], plugins=[str(example)])
+    method = METHODS.get(example.stem, example.stem)
+    return load_settings("digits", [*OVERRIDES, "epochs_scale=0.03", f"method={method}"], plugins=[str(example)])
 
 
 def test_it_is_short_and_goes_on_bit_for_bit_after_a_cut_at_any_step(example: Path, tmp_path: Path) -> None:
@@ -47,3 +52,15 @@ def test_it_is_short_and_goes_on_bit_for_bit_after_a_cut_at_any_step(example: Pa
     assert_same(outcome(tmp_path / "cut"), outcome(tmp_path / "whole"))
     planned = foster.plan(tmp_path / "whole", plugins=[str(example)])
     assert len(planned.tasks) == 3
+
+
+def test_split_batchnorm_normalises_quarters_of_a_batch_as_four_processes_do() -> None:
+    with registries_kept():
+        split = runpy.run_path(str(SPLIT_BATCHNORM))["resnet32_split4"]()
+    whole = build_backbone("resnet32")
+    whole.load_state_dict(split.state_dict())
+    quarters = torch.randn(16, 3, 8, 8).chunk(4)
+    processes = [copy.deepcopy(whole) for _ in quarters]
+    expected = torch.cat([process(quarter) for process, quarter in zip(processes, quarters, strict=True)])
+    torch.testing.assert_close(split(torch.cat(quarters)), expected)
+    torch.testing.assert_close(split.state_dict(), processes[0].state_dict())
