@@ -1,7 +1,6 @@
 """Write the README's tables of results from `results/*.json`: `python tools/readme.py [--check]`."""
 
 import argparse
-import json
 import statistics
 import sys
 import textwrap
@@ -9,13 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from foster.errors import DataError, FosterError
-from foster.reports.groups import NOT_RECIPE, Group, by_scenario
+from foster.reports.groups import Group, by_scenario
 from foster.reports.results import RunResult, read_result
 from foster.reports.tables import Grid, classifiers
-from foster.settings.base import flat
-from foster.settings.experiment import load_settings
 from foster.settings.methods import METHOD_SETTINGS
-from foster.settings.toml import packaged_names
 from foster.system.counts import ABSENT, mean_and_spread, size_text
 from published import ACIL, PUBLISHED, Published
 
@@ -42,9 +38,6 @@ PUBLISHED_ORDER = 1993
 """The seed of the class order that all published numbers were made with."""
 
 REPOSITORY_NOTE = "¹ From the authors' repository; the paper has no value."
-
-TOLD_ELSEWHERE = {*NOT_RECIPE, "augmentation", "validation_share"}
-"""Settings that a row does not repeat: those outside the recipe, and what has a column or a remark of its own."""
 
 COMPARED_AUGMENTATIONS = ("plain", "auto")
 COMPARED_COLUMNS = (
@@ -114,7 +107,7 @@ def closed_forms(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
     rows = [
         (
             f"`{scenario}`",
-            group.name,
+            _name(group),
             *_average_and_final(group),
             f"{ACIL[scenario]:.2f}" if scenario in ACIL else ABSENT,
             _parameters(group),
@@ -136,7 +129,7 @@ def tiny_imagenet(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
     rows = [
         (
             f"`{scenario}`",
-            group.name,
+            _name(group),
             group.augmentation,
             *_average_and_final(group),
             mean_and_spread(group.variant_averages("boosted")),
@@ -187,7 +180,7 @@ def orders(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
     rows = [
         (
             f"`{scenario}`",
-            group.name,
+            _name(group),
             ", ".join(_by_order(group)),
             mean_and_spread([*_by_order(group).values()]),
             mean_and_spread([*_by_order(group, lambda run: run.final_accuracy).values()]),
@@ -245,7 +238,7 @@ def comparison(groups: Sequence[Group]) -> list[str]:
     by_name: dict[str, dict[str, Group]] = {}
     for group in groups:
         if group.augmentation in COMPARED_AUGMENTATIONS:
-            by_name.setdefault(group.name, {})[group.augmentation] = group
+            by_name.setdefault(_name(group), {})[group.augmentation] = group
     if not by_name:
         return []
     rows = tuple(_compared_row(by_augmentation) for by_augmentation in by_name.values())
@@ -303,7 +296,7 @@ def _compared_row(by_augmentation: Mapping[str, Group]) -> tuple[str, ...]:
     last = by_augmentation.get("auto", groups[0])
     counts = [str(len(by_augmentation[name].runs)) for name in COMPARED_AUGMENTATIONS if name in by_augmentation]
     return (
-        _marked(COMPARED, groups[0]),
+        _marked(groups[0]),
         classifiers(run for group in groups for run in group.runs),
         *(
             mean_and_spread(by_augmentation[name].averages) if name in by_augmentation else ABSENT
@@ -322,7 +315,7 @@ def _row(scenario: str, group: Group) -> tuple[str, ...]:
     published = _comparable(scenario, group)
     return (
         scenario,
-        _marked(scenario, group),
+        _marked(group),
         classifiers(group.runs),
         group.augmentation,
         str(order) if (order := group.runs[0].order_seed) is not None else ABSENT,
@@ -342,7 +335,7 @@ def _comparable(scenario: str, group: Group) -> Published | None:
     """What the literature reports, where the group was trained and evaluated as that was."""
     settings = METHOD_SETTINGS.get(group.method)
     is_alike = settings is not None and group.augmentation == settings.published_augmentation and not group.recipe
-    is_alike = is_alike and _has_published_order(group) and _is_on_test_images(group) and not _changes(scenario, group)
+    is_alike = is_alike and _has_published_order(group) and _is_on_test_images(group) and not group.changes
     return PUBLISHED.get((scenario, group.method)) if is_alike else None
 
 
@@ -354,32 +347,21 @@ def _is_on_test_images(group: Group) -> bool:
     return all(run.evaluated_on == "test" for run in group.runs)
 
 
-def _changes(scenario: str, group: Group) -> list[str]:
-    """What of the group's settings is not as the scenario's preset, with its recipe if it is ours, has it, as
-    `key=value`; what that leaves open is no change."""
-    if scenario not in packaged_names("presets") or group.method not in METHOD_SETTINGS:
-        return []
-    recipe = group.recipe if group.recipe in packaged_names("recipes") else None
-    usual = flat(load_settings(scenario, [f"method={group.method}"], recipe=recipe).nested())
-    changed = {
-        f"{key.removeprefix(f'{group.method}.')}={json.dumps(value)}"
-        for run in group.runs
-        for key, value in flat(run.settings).items()
-        if key.partition(".")[0] not in TOLD_ELSEWHERE and usual.get(key, value) not in (value, "auto")
-    }
-    return sorted(changed)
+def _name(group: Group) -> str:
+    """The method and its recipe; a footnote has the settings that are not those of the preset."""
+    return f"{group.method} {group.recipe}".rstrip()
 
 
-def _marked(scenario: str, group: Group) -> str:
-    return f"{group.name} ²" if _changes(scenario, group) else group.name
+def _marked(group: Group) -> str:
+    return f"{_name(group)} ²" if group.changes else _name(group)
 
 
 def _changes_note(scenarios: Mapping[str, Sequence[Group]]) -> str:
     notes = [
-        f"{scenario} {group.method}: {', '.join(changes)}"
+        f"{scenario} {group.method}: {', '.join(group.changes)}"
         for scenario, groups in sorted(scenarios.items())
         for group in groups
-        if (changes := _changes(scenario, group))
+        if group.changes
     ]
     return textwrap.fill(f"² Not with the preset's settings. {'; '.join(notes)}.", 120)
 

@@ -20,7 +20,9 @@ def test_help_lists_and_watching_never_load_torch(tmp_path: Path) -> None:
 import sys
 from foster.cli import main
 for arguments in (["--help"], ["--version"], ["list", "presets"], ["list", "presets", "digits"], ["list", "methods"],
-                  ["list", "methods", "foster"], ["list", "studies"], ["run", "--help"],
+                  ["list", "methods", "foster"], ["list", "studies"],
+                  ["list", "recipes"], ["list", "datasets"],
+                  ["list"], ["run", "--help"],
                   ["run", "digit"], ["plan", "digits", "sed=3"], ["watch", "run"], ["watch", "."]):
     sys.argv = ["foster", *arguments]
     try:

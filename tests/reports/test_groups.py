@@ -1,15 +1,17 @@
-from foster.reports.groups import by_scenario, share_orders
+from typing import Any
+
+import pytest
+
+from foster.reports.groups import by_scenario, share_orders, titled
 from foster.reports.results import read_result
-from foster.reports.tables import summary_grids
+from foster.reports.tables import run_records, summary_grids, summary_records
+from foster.settings.experiment import load_settings
+from foster.settings.methods import METHOD_SETTINGS
 
 
-def settings(**changes):
-    return {
-        "seed": 1,
-        "device": "cpu",
-        "epochs_scale": 1.0,
-        "foster": {"beta_compress": 0.97, "gamma": "code"},
-    } | changes
+def settings(*overrides: str, **changes: Any) -> dict[str, Any]:
+    """The settings of the preset `digits`, as a results file has them."""
+    return load_settings("digits", list(overrides)).published() | changes
 
 
 def groups_of(*paths):
@@ -18,26 +20,80 @@ def groups_of(*paths):
 
 
 def test_runs_that_differ_in_seed_and_device_alone_belong_together(write_run):
-    first = write_run("a", seed=7, settings=settings(seed=7, device="cuda"))
-    second = write_run("b", seed=3, settings=settings(seed=3, device="cpu"))
+    first = write_run("a", seed=7, settings=settings("seed=7", "device=cuda"))
+    second = write_run("b", seed=3, settings=settings("seed=3", "device=cpu"))
     (group,) = groups_of(first, second)
     assert [run.seed for run in group.runs] == [3, 7]
     assert group.name == "foster"
 
 
-def test_runs_with_another_recipe_are_never_averaged_and_say_what_differs(write_run):
+@pytest.mark.parametrize("method", METHOD_SETTINGS)
+def test_a_run_of_a_preset_as_it_is_has_no_changes(write_run, method):
+    (group,) = groups_of(write_run("a", method=method, settings=settings(f"method={method}")))
+    assert (group.name, group.changes) == (method, ())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (("foster.beta_boost=0.9",), ("beta_boost=0.9",)),
+        (("foster.compress.epochs=7", "foster.gamma=paper"), ("compress.epochs=7", "gamma=paper")),
+        (("memory_total=none", "memory_per_class=20"), ("memory_per_class=20",)),
+        (("recipe=plus",), ()),
+        (("recipe=plus", "foster.boost_branches=3"), ("boost_branches=3",)),
+        (("foster.beta_boost=[0.9, 0.8, 0.7, 0.6, 0.5]",), ("beta_boost=[0.9, 0.8, ..., 0.5]",)),
+        (("augmentation.flip=true",), ("augmentation.crop_padding=1", "augmentation.flip=true")),
+        (("seed=5", "order_seed=7", "engine.threads=2", "keep_networks=true"), ()),
+    ],
+)
+def test_a_single_run_tells_what_differs_from_its_preset_in_table_records_and_title(write_run, overrides, told):
+    result = read_result(write_run("a", settings=settings(*overrides)))
+    ((group,),) = by_scenario([result]).values()
+    assert group.changes == told
+    (grid,) = summary_grids([result])
+    (record,), (of_run,) = summary_records([result]), run_records([result])
+    recipe = result.recipe
+    assert record["settings"] == " ".join(filter(None, (recipe, *told)))
+    for change in told:
+        assert change in grid.title or change in grid.rows[0][0]
+    keys = {key for key in record if key not in summary_records([read_result(write_run("b", settings=settings()))])[0]}
+    assert len(keys) >= len(told)
+    assert all(of_run[key] == record[key] for key in keys)
+
+
+def test_changes_that_all_runs_share_stand_in_the_title_once(write_run):
+    shared = ("epochs_scale=0.5", "batch_size=16", "memory_total=30")
+    runs = [
+        write_run(method, method=method, accuracy=(90, last), settings=settings(f"method={method}", *shared, *own))
+        for method, last, own in (("foster", 80, ["foster.gamma=paper"]), ("wa", 70, []), ("finetune", 60, []))
+    ]
+    groups = groups_of(*runs)
+    assert [group.name for group in groups] == ["foster gamma=paper", "wa", "finetune"], "finetune has no memory"
+    assert titled("digits", groups) == "digits, batch_size=16, epochs_scale=0.5, memory_total=30"
+    groups = groups_of(*runs, write_run("d", method="der", accuracy=(90, 50), settings=settings("method=der")))
+    assert groups[1].name == "wa batch_size=16 epochs_scale=0.5 memory_total=30", "not all share them"
+
+
+def test_without_a_preset_the_defaults_are_compared_with(write_run):
+    given = load_settings(None, ["dataset=synthetic", "increment=2", "memory_total=20", "foster.gamma=paper"])
+    (group,) = groups_of(write_run("a", scenario=given.scenario, settings=given.published()))
+    assert group.changes == ("gamma=paper", "memory_total=20")
+    assert group.name == "foster gamma=paper"
+
+
+def test_a_method_that_is_not_known_here_tells_the_settings_in_which_its_runs_differ(write_run):
+    own = [settings() | {"stranger": {"rate": rate, "depth": 3}} for rate in (1, 2)]
+    groups = groups_of(*(write_run(str(k), method="stranger", settings=each) for k, each in enumerate(own)))
+    assert {group.name for group in groups} == {"stranger rate=1", "stranger rate=2"}
+
+
+def test_runs_with_other_settings_are_never_averaged(write_run):
     groups = groups_of(
         write_run("a", accuracy=(90, 80), settings=settings()),
-        write_run("b", accuracy=(90, 70), settings=settings(foster={"beta_compress": 0.0, "gamma": "code"})),
-        write_run("c", accuracy=(90, 60), settings=settings(epochs_scale=0.5)),
+        write_run("b", accuracy=(90, 70), settings=settings("foster.beta_compress=0.0")),
+        write_run("c", accuracy=(90, 60), settings=settings("epochs_scale=0.5")),
     )
-    assert [group.name for group in groups] == [
-        "foster",
-        "foster beta_compress=0.0",
-        "foster epochs_scale=0.5",
-    ], "what most of them share is not told"
-    two = groups_of(*(group.runs[0].path for group in groups[:2]))
-    assert [group.name for group in two] == ["foster beta_compress=0.97", "foster beta_compress=0.0"]
+    assert [group.name for group in groups] == ["foster", "foster beta_compress=0.0", "foster epochs_scale=0.5"]
 
 
 def test_methods_and_augmentations_are_apart_with_the_best_average_first(write_run):
@@ -74,8 +130,8 @@ def test_scenarios_keep_the_order_of_their_first_runs(write_run):
 def test_the_same_recipe_and_seed_counts_once_and_the_table_says_so(write_run):
     (group,) = groups_of(
         write_run("a", seed=1, accuracy=(90, 80), settings=settings()),
-        write_run("b", seed=2, accuracy=(90, 70), settings=settings(seed=2)),
-        write_run("c", seed=1, accuracy=(90, 10), settings=settings(checkpoint_minutes=1.0)),
+        write_run("b", seed=2, accuracy=(90, 70), settings=settings("seed=2")),
+        write_run("c", seed=1, accuracy=(90, 10), settings=settings("checkpoint_minutes=1")),
     )
     assert [(run.seed, run.accuracy[-1]) for run in group.runs] == [(1, 80.0), (2, 70.0)]
     assert group.averages == [85.0, 80.0]
@@ -117,90 +173,16 @@ def test_given_tasks_have_one_order_so_their_seeds_are_averaged(write_run):
     assert (grid.rows[0][grid.header.index("n")], grid.note) == ("2", "")
 
 
-def test_what_most_methods_of_a_scenario_do_not_share_stands_in_their_names(write_run):
-    def run(method, last, **changes):
-        given = {
-            "method": method,
-            "memory_total": 2000,
-            "memory_per_class": None,
-            "batch_size": 128,
-            "base_classes": 0,
-        }
-        own = {method: {"first": {"epochs": len(method)}}}
-        return write_run(method, accuracy=(90, last), method=method, settings=given | own | changes)
-
-    groups = groups_of(
-        run("foster", 80),
-        run("wa", 70, memory_total=None, memory_per_class=20),
-        run("der", 60, batch_size=64, base_classes=2),
-        run("finetune", 50, memory_total=7),
-    )
-    assert [group.name for group in groups] == [
-        "foster memory_total=2000",
-        "wa memory_per_class=20",
-        "der batch_size=64 memory_total=2000",
-        "finetune",
-    ]
-    groups = groups_of(run("foster", 80), run("wa", 70), run("finetune", 50, memory_total=7))
-    assert [group.name for group in groups] == ["foster", "wa", "finetune"]
-
-
-def test_augmentations_that_are_both_called_custom_are_told_apart_between_methods(write_run):
-    groups = groups_of(
-        *(
-            write_run(
-                method,
-                method=method,
-                augmentation="custom",
-                accuracy=(90, 50 + cutout),
-                settings=settings(augmentation={"cutout": cutout, "flip": True}),
-            )
-            for method, cutout in (("foster", 8), ("wa", 4))
-        ),
-        write_run("r", method="replay", accuracy=(90, 10), settings=settings(augmentation="plain")),
-    )
-    assert [group.name for group in groups] == ["foster augmentation.cutout=8", "wa augmentation.cutout=4", "replay"]
-
-
-def test_a_class_order_is_told_by_a_few_letters_that_no_other_has(write_run):
-    orders = [[f"class {k}" for k in range(100)], [f"class {99 - k}" for k in range(100)], []]
-    groups = groups_of(
-        *(
-            write_run(f"{k}", accuracy=(90, 80 - k), settings=settings(class_order=order))
-            for k, order in enumerate(orders)
-        )
-    )
-    first, second, third = (group.name for group in groups)
-    assert third == "foster"
-    assert first != second
-    assert all(name.startswith("foster class_order=#") and len(name) < 30 for name in (first, second))
-
-
-def test_a_named_recipe_is_told_by_its_name_alone(write_run):
-    plus = {"beta_compress": 0.97, "gamma": "code", "boost_branches": 2, "compress_cutmix": 1.0}
-    groups = groups_of(
-        write_run("a", accuracy=(90, 80), settings=settings(recipe="plus", foster=plus)),
-        write_run("b", accuracy=(90, 70), settings=settings(recipe="")),
-        write_run("c", accuracy=(90, 60), settings=settings(recipe="plus", foster={**plus, "boost_branches": 3})),
-    )
-    assert [group.name for group in groups] == [
-        "foster plus boost_branches=2",
-        "foster",
-        "foster plus boost_branches=3",
-    ]
-
-
-def test_a_setting_that_came_later_has_its_default_in_earlier_results(write_run):
-    later = {"beta_compress": 0.97, "gamma": "code", "boost_branches": 1}
-    first = write_run("a", seed=1, settings=settings())
-    second = write_run("b", seed=2, settings=settings(seed=2, foster=later))
-    (group,) = groups_of(first, second)
+def test_a_setting_that_the_results_do_not_have_is_no_difference(write_run):
+    earlier = settings("seed=1")
+    del earlier["foster"]["boost_branches"]
+    (group,) = groups_of(write_run("a", seed=1, settings=earlier), write_run("b", seed=2, settings=settings("seed=2")))
     assert len(group.runs) == 2
 
 
 def test_a_setting_that_is_gone_sets_runs_apart_only_where_they_had_different_values(write_run):
     def run(name, seed, **gone):
-        return write_run(name, seed=seed, settings=settings(seed=seed, foster={"gamma": "code", **gone}))
+        return write_run(name, seed=seed, settings=settings(f"seed={seed}", foster={"gamma": "code", **gone}))
 
     before, since = run("a", 1, gone_setting=0), run("b", 2)
     (group,) = groups_of(before, since)

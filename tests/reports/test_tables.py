@@ -174,13 +174,13 @@ def test_a_record_of_a_run_is_flat_and_has_its_accuracies(write_run):
     assert not [value for value in record.values() if isinstance(value, dict | list)]
 
 
-def test_records_have_the_settings_that_vary_and_the_images_that_were_evaluated_on(write_run):
+def test_records_have_the_settings_that_differ_from_the_preset_and_the_images_that_were_evaluated_on(write_run):
     def run(name, rate, share, method="replay"):
-        settings = {"validation_share": share, "batch_size": 128, method: {"later": {"learning_rate": rate}}}
+        settings = {"validation_share": share, "batch_size": 32, method: {"later": {"learning_rate": rate}}}
         on = "validation" if share else "test"
         return read_result(write_run(name, method=method, evaluated_on=on, settings=settings))
 
-    runs = [run("a", 0.1, 0.0), run("b", 0.2, 0.1), run("c", 0.3, 0.1, method="wa")]
+    runs = [run("a", 0.1, 0.0), run("b", 0.2, 0.1), run("c", 0.1, 0.1, method="wa")]
     key = "replay.later.learning_rate"
     for records in (run_records(runs), summary_records(runs)):
         assert {(one["method"], one["evaluated_on"], one["validation_share"], one[key]) for one in records} == {
@@ -188,7 +188,7 @@ def test_records_have_the_settings_that_vary_and_the_images_that_were_evaluated_
             ("replay", "validation", 0.1, 0.2),
             ("wa", "validation", 0.1, None),
         }
-        assert not {"batch_size", "wa.later.learning_rate"} & records[0].keys(), "one value each"
+        assert not {"batch_size", "wa.later.learning_rate"} & records[0].keys(), "the preset's"
         assert type(records[0]["params"]) is type(records[0]["memory_bytes"]) is int
         assert key in csv_text(records).splitlines()[0].split(",")
 

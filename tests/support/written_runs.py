@@ -42,7 +42,7 @@ def write_run(tmp_path: Path) -> WriteRun:
             "train_seconds": 724.0,
             "tasks": [[f"task {task} class {k}" for k in range(size)] for task, size in enumerate(task_sizes)],
             "classes": [],
-            "settings": {"seed": 1993, "epochs_scale": 1.0, "foster": {"beta_compress": 0.97}},
+            "settings": {"seed": 1993, "foster": {"beta_compress": 0.97}},
             "environment": {"device": "NVIDIA H200", "torch": "2.13.0"},
             **changes,
         }

@@ -51,7 +51,7 @@ def test_the_readme_of_this_repository_is_up_to_date():
         ({"epochs_scale": 1.0, "memory_total": 2000, "seed": 1}, "72.90", ""),
         ({"epochs_scale": 0.1}, "–", "epochs_scale=0.1"),
         ({"foster": {"boost": {"epochs": 5}}}, "–", "boost.epochs=5"),
-        ({"backbone": "resnet8", "batch_size": 64}, "–", 'backbone="resnet8", batch_size=64'),
+        ({"backbone": "resnet8", "batch_size": 64}, "–", "backbone=resnet8, batch_size=64"),
     ],
 )
 def test_a_run_with_other_settings_is_marked_and_not_set_beside_the_paper(

@@ -322,7 +322,8 @@ def list_(
     load_plugins(())
     if kind is None:
         for each, make in LISTINGS.items():
-            _echo_entry(each, ", ".join(make()), 11)
+            # The names of backbones are left out: to know them, torch is imported, which takes seconds.
+            _echo_entry(each, "see 'foster list backbones'" if each == "backbones" else ", ".join(make()), 11)
         typer.echo("'foster list KIND' explains them.")
         return
     if kind not in LISTINGS:

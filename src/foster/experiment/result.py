@@ -103,8 +103,8 @@ class Results(list[Result]):
         return plain_text(accuracy_table(self)).rstrip()
 
     def records(self) -> list[dict[str, Any]]:
-        """A flat dict for each run: what it is, its numbers, its accuracy after each task, and each setting that varies
-        among the runs, by dotted key, such as `replay.later.learning_rate`.
+        """A flat dict for each run: what it is, its numbers, its accuracy after each task, and each setting that is not
+        the preset's in some run, by dotted key, such as `replay.later.learning_rate`.
 
         `pandas.DataFrame(results.records())` is a table of them.
         """

@@ -105,14 +105,14 @@ def new_old_figure(results: Sequence[RunResult]) -> Figure:
     """After each task, the accuracy on the classes of that task (left) and on those of all tasks before (right)."""
     panels = []
     parts = list(comparable_groups(run for run in results if run.new_accuracy))
-    looks = looks_of(group for _, groups in parts for group in groups)
+    looks = looks_of((group.method, group.name) for _, groups in parts for group in groups)
     for title, groups in parts:
         drawn, note = groups[:MOST_DRAWN], _note(groups)
         for what in ("new", "old"):
             curves = [
                 replace(_curve(group.name, looks[group.name], runs, rows, is_result=True), has_average=False)
                 for group in drawn
-                for runs in _of_same_tasks(group)
+                for runs in _of_same_tasks(group.runs)
                 for rows in [[run.new_accuracy if what == "new" else run.old_accuracy for run in runs]]
                 if any(value is not None for row in rows for value in row)
             ]
@@ -134,19 +134,16 @@ def variants_figure(named: Mapping[str, Sequence[RunResult]], title: str) -> Fig
     """
     named = {name: runs for name, runs in named.items() if runs}
     colours = itertools.cycle(Look(colour, marker) for colour, marker in zip(COLOURS, MARKERS, strict=False))
-    groups = [
-        Group(runs[0].method, "", "" if name == runs[0].method else name, tuple(runs)) for name, runs in named.items()
-    ]
-    is_of_methods = len({group.method for group in groups}) > 1 or [group.detail for group in groups] == [""]
-    by_name = looks_of(groups)
-    looks = dict(zip(named, (by_name[group.name] for group in groups) if is_of_methods else colours, strict=False))
+    methods = {name: runs[0].method for name, runs in named.items()}
+    is_of_methods = len(set(methods.values())) > 1 or list(methods) == list(methods.values())
+    looks = looks_of((method, name) for name, method in methods.items())
+    looks = looks if is_of_methods else dict(zip(named, colours, strict=False))
     has_variants = len(named) == 1 or set(named) <= METHOD_SETTINGS.keys()
     panels = []
     for scenario in dict.fromkeys(run.scenario for group in named.values() for run in group):
         curves: list[Curve] = []
-        for name, group in named.items():
-            if runs := tuple(run for run in group if run.scenario == scenario):
-                curves += _curves(name, Group(runs[0].method, runs[0].augmentation, "", runs), looks[name])
+        for name, runs in named.items():
+            curves += _curves(name, [run for run in runs if run.scenario == scenario], looks[name])
         curves = [curve for curve in curves if has_variants or curve.is_result]
         panels.append(Panel(scenario, curves, ""))
     return _figure(panels, title)
@@ -178,7 +175,7 @@ def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
 def panels(results: Sequence[RunResult], *, across_orders: bool = False) -> list[Panel]:
     """A panel for each scenario, augmentation and class order."""
     parts = list(comparable_groups(results, across_orders=across_orders))
-    looks = looks_of(group for _, groups in parts for group in groups)
+    looks = looks_of((group.method, group.name) for _, groups in parts for group in groups)
     return [_panel(title, groups, looks) for title, groups in parts]
 
 
@@ -235,7 +232,7 @@ def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
 
 
 def _panel(title: str, groups: Sequence[Group], looks: Mapping[str, Look]) -> Panel:
-    curves = [curve for group in groups[:MOST_DRAWN] for curve in _curves(group.name, group, looks[group.name])]
+    curves = [curve for group in groups[:MOST_DRAWN] for curve in _curves(group.name, group.runs, looks[group.name])]
     is_given = curves[0].counted_by == "tasks learned"
     of_what = "the test images of the tasks learned" if is_given else "all classes seen"
     return Panel(title, curves, _note(groups), of_what)
@@ -250,18 +247,19 @@ def _note(groups: Sequence[Group]) -> str:
     return ", ".join(notes)
 
 
-def _of_same_tasks(group: Group) -> Iterator[list[RunResult]]:
-    """The runs of a group by their tasks: runs with different tasks cannot be averaged."""
-    ordered = sorted(group.runs, key=lambda run: run.classes_seen)
+def _of_same_tasks(runs: Iterable[RunResult]) -> Iterator[list[RunResult]]:
+    """The runs by their tasks: runs with different tasks cannot be averaged."""
+    ordered = sorted(runs, key=lambda run: run.classes_seen)
     for _, same in itertools.groupby(ordered, key=lambda run: run.classes_seen):
         yield list(same)
 
 
-def looks_of(groups: Iterable[Group]) -> dict[str, Look]:
-    """The look of each group, by its name: the colour stands for the method, marker and line style for its recipe."""
+def looks_of(named: Iterable[tuple[str, str]]) -> dict[str, Look]:
+    """The look of each group of runs, by its name, from pairs of method and name: the colour stands for the method,
+    marker and line style for the name."""
     names: dict[str, set[str]] = {}
-    for group in groups:
-        names.setdefault(group.method, set()).add(group.name)
+    for method, name in named:
+        names.setdefault(method, set()).add(name)
     looks: dict[str, Look] = {}
     for method in sorted(names):
         looks |= _looks_of_recipes(method, names[method], set(looks.values()))
@@ -288,10 +286,10 @@ def _looks_of_recipes(method: str, names: Iterable[str], others_have: Collection
     return looks
 
 
-def _curves(label: str, group: Group, look: Look) -> Iterator[Curve]:
+def _curves(label: str, runs_of_all: Iterable[RunResult], look: Look) -> Iterator[Curve]:
     # The curve of the result, in the same colour, has the whole name.
     short = textwrap.shorten(label, 40, placeholder=" …")
-    for runs in _of_same_tasks(group):
+    for runs in _of_same_tasks(runs_of_all):
         # A line through a single point would not be seen.
         dashed = Look(look.colour, "" if len(runs[0].classes_seen) > 1 else look.marker, "--")
         for name in dict.fromkeys(name for run in runs for name in run.shown_variants):

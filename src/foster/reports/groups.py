@@ -1,56 +1,65 @@
-"""Groups of runs that differ in their seed alone."""
+"""Groups of runs that differ in their seed alone, and the settings in which each group differs from its preset."""
 
-import hashlib
 import json
 import statistics
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from foster.errors import SettingsError
 from foster.reports.results import RunResult
-from foster.settings.base import FREE_SETTINGS, MEMORY_KEYS, flat
+from foster.settings.augmentation import Augmentation
+from foster.settings.base import FREE_SETTINGS, MEMORY_KEYS, flat, method_section
+from foster.settings.experiment import Settings, load_settings
+from foster.settings.method import MethodSettings
 from foster.settings.methods import METHOD_SETTINGS
-from foster.settings.toml import laid_over
+from foster.settings.toml import packaged_names
 from foster.system.counts import counted
 from foster.system.output import printable
 
-NOT_RECIPE = frozenset({*FREE_SETTINGS, "seed", "order_seed", "recipe"})
-"""Settings that do not change what is learned: seeds, names, paths, and how and where a run computes."""
+TOLD_ELSEWHERE = frozenset(
+    {*FREE_SETTINGS, *("seed", "order_seed", "recipe", "method")}
+    | {"dataset", "base_classes", "increment", "task_sizes", "tasks"}  # in the name of the scenario
+)
+"""Settings that do not change what is learned, and those that have a column of their own in a table."""
 
-IN_SCENARIO = frozenset({"dataset", "base_classes", "increment", "task_sizes", "tasks"})
-"""Settings that the scenario's name contains."""
-
-Recipe = tuple[tuple[str, str], ...]
-"""Dotted settings and their values as text, sorted."""
+Told = dict[str, Any]
+"""Settings to show, by dotted key."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one scenario, method, augmentation and recipe, no two with the same seeds.
+    """Runs of one scenario, method, augmentation and recipe with the same settings, no two with the same seeds.
 
-    Of runs that differ only in where and how they were computed, the first one counts. `detail` tells the group from
-    others in a table:
-
-    - the name of its recipe
-    - settings in which groups of its method differ (`temperature=3`), or methods of its scenario (`memory_total=2000`),
-      but for the values that more than half of them have
-    - what makes it incomparable: `(unfinished, 2 tasks)`, `(on validation images)`
+    Of runs that differ only in where and how they were computed, the first one counts.
     """
 
     method: str
     augmentation: str
-    detail: str
     runs: tuple[RunResult, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{self.method} {self.detail}".rstrip()
+    changes: tuple[str, ...] = ()
+    """The settings that are not those of the preset and the recipe, as `key=value`."""
+    shared: tuple[str, ...] = ()
+    """Those of them that all groups of the scenario share; a title has them once."""
+    remark: str = ""
+    """What makes the group incomparable, such as `(unfinished, 2 tasks)`."""
 
     @property
     def recipe(self) -> str:
         """The name of the recipe; empty for none."""
         return self.runs[0].recipe
+
+    @property
+    def detail(self) -> str:
+        """The recipe, all changes and the remark."""
+        return " ".join(filter(None, (self.recipe, *self.changes, self.remark)))
+
+    @property
+    def name(self) -> str:
+        """The method and what else tells the group from others in a table."""
+        own = [change for change in self.changes if change not in self.shared]
+        return " ".join(filter(None, (self.method, self.recipe, *own, self.remark)))
 
     @property
     def averages(self) -> list[float]:
@@ -106,6 +115,11 @@ def by_scenario(results: Iterable[RunResult], *, across_orders: bool = False) ->
     }
 
 
+def titled(scenario: str, groups: Sequence[Group]) -> str:
+    """The scenario, with the changed settings that all its groups share."""
+    return ", ".join([scenario, *groups[0].shared])
+
+
 def comparable_groups(
     results: Iterable[RunResult], *, across_orders: bool = False
 ) -> Iterator[tuple[str, list[Group]]]:
@@ -116,117 +130,117 @@ def comparable_groups(
         for group in groups:
             parts.setdefault((group.augmentation, None if across_orders else group.order), []).append(group)
         for (augmentation, order), part in parts.items():
-            yield f"{scenario}, augmentation {augmentation}" + ("" if order is None else f", class order {order}"), part
+            title = f"{titled(scenario, part)}, augmentation {augmentation}"
+            yield title + ("" if order is None else f", class order {order}"), part
 
 
 def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
     """Split the runs of one scenario."""
-    conditions = _telling([_conditions(run) for run in runs])
-    methods: dict[tuple[Any, ...], list[RunResult]] = {}
-    for run in runs:
-        methods.setdefault((run.method, run.augmentation, run.recipe), []).append(run)
-    groups = [group for alike in methods.values() for group in _by_recipe(alike, conditions)]
-    return groups if across_orders else [part for group in groups for part in _by_order(group)]
-
-
-def _by_order(group: Group) -> list[Group]:
-    orders: dict[int | None, list[RunResult]] = {}
-    for run in group.runs:
-        orders.setdefault(run.order_seed, []).append(run)
-    return [replace(group, runs=tuple(runs)) for runs in orders.values()]
-
-
-def _conditions(run: RunResult) -> Recipe:
-    """The settings outside the methods' own sections."""
-    own = f"{run.method}."
-    return tuple(
-        pair for pair in _recipe(run) if not (pair[0].startswith(own) or pair[0] in ("method", "augmentation"))
-    )
-
-
-def _telling(recipes: Sequence[Recipe]) -> set[tuple[str, str]]:
-    """The pairs that tell these recipes apart: of a key with several values, all but one that more than half have."""
-    counts = Counter(pair for recipe in recipes for pair in recipe)
-    num_with = Counter(key for recipe in recipes for key, _ in recipe)
-    usual = len(recipes) / 2
-    return {pair for pair, count in counts.items() if count < num_with[pair[0]] and count <= usual}
-
-
-def _by_recipe(runs: Sequence[RunResult], conditions: Collection[tuple[str, str]]) -> list[Group]:
-    """Split runs of one method and augmentation by their recipe and by what makes them incomparable."""
-    gone = {f"{runs[0].method}.{key}" for key in gone_settings(runs)}
-    recipes: dict[tuple[Recipe, str], list[RunResult]] = {}
-    for run in sorted(runs, key=lambda run: run.seed):
-        recipe = tuple(pair for pair in _recipe(run) if pair[0] not in gone)
-        recipes.setdefault((recipe, _caveat(run)), []).append(run)
-    telling = _telling([recipe for recipe, _ in recipes]) | set(conditions)
+    told = told_settings(runs)
+    shared = _shared(runs, told)
+    alike: dict[tuple[Any, ...], list[RunResult]] = {}
+    for run, changes in sorted(zip(runs, told, strict=True), key=lambda pair: pair[0].seed):
+        order = None if across_orders else run.order_seed
+        key = (run.method, run.augmentation, run.recipe, json.dumps(changes), _remark(run), order)
+        alike.setdefault(key, []).append(run)
     groups = []
-    for (recipe, caveat), members in recipes.items():
+    for (method, augmentation, _, changes, remark, _), members in alike.items():
         once: dict[tuple[int, int | None], RunResult] = {}
         for run in members:
             once.setdefault((run.seed, run.order_seed), run)
-        method = members[0].method
-        pairs = sorted((key.removeprefix(f"{method}."), value) for key, value in recipe if (key, value) in telling)
-        repeats = f"({len(members) - len(once)} repeated left out)" if len(members) > len(once) else ""
-        words = [members[0].recipe, *(_short_setting(*pair) for pair in pairs), caveat, repeats]
-        groups.append(Group(method, members[0].augmentation, " ".join(filter(None, words)), tuple(once.values())))
+        repeated = f"({len(members) - len(once)} repeated left out)" if len(members) > len(once) else ""
+        remark = " ".join(filter(None, (remark, repeated)))
+        texts = _texts(json.loads(changes), method)
+        groups.append(Group(method, augmentation, tuple(once.values()), texts, _texts(shared, method), remark))
     return groups
 
 
-def gone_settings(runs: Sequence[RunResult]) -> set[str]:
-    """Settings of the runs' method that this version does not have, where all runs that have one agree on it."""
-    name = runs[0].method
-    method = METHOD_SETTINGS.get(name)
-    sections = [section for run in runs if isinstance(section := run.settings.get(name), dict)]
-    keys = {key for section in sections for key in section if method and key not in method.model_fields}
-    return {key for key in keys if len({json.dumps(section[key]) for section in sections if key in section}) == 1}
-
-
-def varying_settings(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
-    """For each run, its values of those settings of which the runs have more than one value, by dotted key. A list is
-    its JSON text; None stands for a setting that the run does not have."""
-    recipes = [dict(_recipe(run)) for run in runs]
-    keys = dict.fromkeys(key for recipe in recipes for key in recipe)
-    varying = [key for key in keys if len({recipe[key] for recipe in recipes if key in recipe}) > 1]
-    values = [{printable(key): value for key, value in _own_settings(run).items()} for run in runs]
-    return [{key: _plain(of_run.get(key)) for key in varying} for of_run in values]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    return printable(json.dumps(value)) if isinstance(value, list) else value
-
-
-def _recipe(run: RunResult) -> Recipe:
-    settings = _own_settings(run).items()
-    plain = {key: value if isinstance(value, str) else json.dumps(value) for key, value in settings}
-    return tuple(sorted((printable(key), printable(value)) for key, value in plain.items()))
-
-
-def _own_settings(run: RunResult) -> dict[str, Any]:
-    """The settings that decide what the run learns within its scenario, by dotted key:
-    `{"foster": {"beta": 1}}` -> `{"foster.beta": 1}`."""
-    method = METHOD_SETTINGS.get(run.method)
-    silent = NOT_RECIPE | IN_SCENARIO | (MEMORY_KEYS if method and not method.uses_memory else frozenset())
-    # Settings that did not exist yet when the run was made have their defaults.
-    defaults = {run.method: method().model_dump(mode="json")} if method and run.method in run.settings else {}
-    settings = laid_over(defaults, run.settings)
-    return flat({key: value for key, value in settings.items() if key not in silent})
-
-
-def _short_setting(key: str, value: str) -> str:
-    """`key=value`; empty for a setting that is not given, a hash for a list of class names."""
-    if (key == "class_order" and value == "[]") or (key in MEMORY_KEYS and value == "null"):
-        return ""
-    shown = f"#{hashlib.sha256(value.encode()).hexdigest()[:6]}" if key == "class_order" else value
-    return f"{key}={shown}"
-
-
-def _caveat(run: RunResult) -> str:
+def _remark(run: RunResult) -> str:
     parts = [
         "" if run.finished else f"unfinished, {counted(len(run.accuracy), 'task')}",
         "" if run.evaluated_on == "test" else f"on {run.evaluated_on} images",
     ]
     text = ", ".join(filter(None, parts))
     return f"({text})" if text else ""
+
+
+def _shared(runs: Sequence[RunResult], told: Sequence[Told]) -> Told:
+    """The changes, outside the tables of methods, of all runs that have the setting at all."""
+    methods = {run.method for run in runs}
+    used = [learning_settings(run) for run in runs]
+    return {
+        key: value
+        for changes in told
+        for key, value in changes.items()
+        if key.partition(".")[0] not in methods
+        and all(own.get(key) == value or key not in settings for own, settings in zip(told, used, strict=True))
+    }
+
+
+def told_settings(runs: Sequence[RunResult]) -> list[Told]:
+    """For each run, the settings that are not those of its preset and recipe, by dotted key.
+
+    A setting without such a value, which this version does not know, is told where the runs of the method differ in it.
+    """
+    used = [learning_settings(run) for run in runs]
+    values: dict[tuple[str, str], set[str]] = {}
+    for run, settings in zip(runs, used, strict=True):
+        for key, value in settings.items():
+            values.setdefault((run.method, key), set()).add(json.dumps(value))
+    told = []
+    for run, settings in zip(runs, used, strict=True):
+        usual = _usual_settings(run.scenario, run.method, run.recipe, METHOD_SETTINGS.get(run.method))
+        told.append(
+            {
+                key: value
+                for key, value in sorted(settings.items())
+                if (usual[key] != value if key in usual else len(values[run.method, key]) > 1)
+            }
+        )
+    return told
+
+
+def learning_settings(run: RunResult) -> dict[str, Any]:
+    """The settings that decide what the run learns within its scenario, by dotted key:
+    `{"foster": {"beta": 1}}` -> `{"foster.beta": 1}`."""
+    method = METHOD_SETTINGS.get(run.method)
+    silent = TOLD_ELSEWHERE | (MEMORY_KEYS if method and not method.uses_memory else frozenset())
+    settings = flat({key: value for key, value in run.settings.items() if key not in silent})
+    return {key: value for key, value in settings.items() if key != "augmentation"}  # a name has a column of its own
+
+
+@cache
+def _usual_settings(scenario: str, method: str, recipe: str, kind: type[MethodSettings] | None) -> Mapping[str, Any]:
+    """The settings of the scenario's preset with the method and the recipe, by dotted key; without a preset, the
+    defaults. `kind` is the class of the method's settings; None for a method that is not known here."""
+    recipes = recipe.split("+") if recipe else []
+    if not set(recipes) <= set(packaged_names("recipes")):
+        recipes = []  # a recipe of the user's own: its settings are told
+    overrides = [*([f"method={method}"] if kind else []), *(f"recipe={name}" for name in recipes)]
+    try:
+        usual = load_settings(_presets()[scenario], overrides).complete()
+    except (KeyError, SettingsError):  # there is no preset, or it does not fit the method
+        options = method_section(method, {}, f"method {method}") if kind else MethodSettings()
+        usual = Settings.model_construct(method=method, options=options).complete()
+    # A table of augmentations is told by what it switches on.
+    own = {} if isinstance(usual["augmentation"], dict) else {"augmentation": Augmentation().model_dump(mode="json")}
+    return flat(usual | own)
+
+
+@cache
+def _presets() -> dict[str, str]:
+    """The preset of each scenario, by the scenario's name."""
+    return {load_settings(name).scenario: name for name in packaged_names("presets")}
+
+
+def _texts(told: Told, method: str) -> tuple[str, ...]:
+    """`key=value` of each setting, without the method's name. None is not shown: the other budget of the memory is."""
+    shown = {key.removeprefix(f"{method}."): value for key, value in told.items() if value is not None}
+    return tuple(printable(f"{key}={_value_text(value)}") for key, value in shown.items())
+
+
+def _value_text(value: Any) -> str:
+    """A value as text; a long list by its first values and its last one."""
+    if isinstance(value, list) and len(value) > 4:
+        return f"[{', '.join(map(str, value[:2]))}, ..., {value[-1]}]"
+    return value if isinstance(value, str) else json.dumps(value)

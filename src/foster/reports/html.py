@@ -18,6 +18,7 @@ from foster.bundle.history import entry_title
 from foster.errors import FosterError, SettingsError
 from foster.reports.archive import Archive, BundleArchive, RunArchive, open_archives
 from foster.reports.figures import KINDS
+from foster.reports.groups import by_scenario, titled
 from foster.reports.mistakes import ClassRow, calibration_figure, class_rows, confused_pairs, surest_mistakes
 from foster.reports.style import COLOURS, GRID, GROUND, INK, SOFT_INK, SPARE_COLOURS, look_of, styled
 from foster.reports.tables import Grid, summary_grids
@@ -122,7 +123,9 @@ def page_of(archives: Sequence[Archive]) -> Page:
 
 def _title(runs: Sequence[RunArchive], bundles: Sequence[BundleArchive]) -> str:
     if len(runs) + len(bundles) == 1:
-        return f"{runs[0].result.method} on {runs[0].result.scenario}" if runs else f"bundle {bundles[0].name}"
+        for scenario, (group,) in by_scenario([run.result for run in runs]).items():
+            return f"{group.name} on {titled(scenario, [group])}"
+        return f"bundle {bundles[0].name}"
     counts = [(len(runs), "runs"), (len(bundles), "bundles")]
     return " and ".join(f"{count} {what}" for count, what in counts if count) + " compared"
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +14,18 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from foster.reports.groups import Group, by_scenario, keeps_all_images, share_orders, varying_settings
+from foster.reports.groups import (
+    Group,
+    by_scenario,
+    keeps_all_images,
+    learning_settings,
+    share_orders,
+    titled,
+    told_settings,
+)
 from foster.reports.results import RunResult, VariantResult
 from foster.system.counts import ABSENT, duration, mean_and_spread
+from foster.system.output import printable
 
 TEX = str.maketrans(
     {
@@ -142,7 +152,7 @@ def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -
             average = _number(one.average_incremental_accuracy if run.finished else None)
             rows.append((label, run.augmentation, run.seeds, *cells, average))
     return Grid(
-        title=f"{scenario}: accuracy (%) by number of {runs[0].counted_by}",
+        title=f"{titled(scenario, groups)}: accuracy (%) by number of {runs[0].counted_by}",
         header=("method", "augment", "seed", *map(str, counts), "average"),
         rows=tuple(rows),
         num_names=3,
@@ -158,7 +168,7 @@ def _summary_grid(scenario: str, groups: Sequence[Group], across_orders: bool) -
     rows = tuple(_summary_row(group, variants) for group in groups)
     has_spread = any(len(group.runs) > 1 for group in groups)
     has_mixed_orders = any(len({run.order_seed for run in group.runs}) > 1 for group in groups)
-    title = f"{scenario}: percent"
+    title = f"{titled(scenario, groups)}: percent"
     title += ", mean ± sample standard deviation over n runs" if has_spread else ""
     title += " of different class orders" if has_mixed_orders else ""
     names = ("method", "by", "augment", "class order")
@@ -199,10 +209,10 @@ def _order_text(group: Group) -> str:
 
 def summary_records(results: Sequence[RunResult], *, across_orders: bool = False) -> list[dict[str, Any]]:
     """The numbers of `summary_grids` as plain data, a dict a row; a standard deviation of one run is None. A setting
-    that varies among the results has a key of its own."""
+    that is not the preset's in some row has a key of its own."""
     records = []
     scenarios = by_scenario(results, across_orders=across_orders)
-    varying = iter(varying_settings([group.runs[0] for groups in scenarios.values() for group in groups]))
+    changed = iter(_changed_settings([group.runs[0] for groups in scenarios.values() for group in groups]))
     for scenario, groups in scenarios.items():
         for group in groups:
             record: dict[str, Any] = {
@@ -224,24 +234,36 @@ def summary_records(results: Sequence[RunResult], *, across_orders: bool = False
             for name in ("params", "memory_bytes"):
                 record[name] = round(statistics.fmean(getattr(run, name) for run in group.runs))
             record["train_seconds"] = statistics.fmean(run.train_seconds for run in group.runs)
-            records.append(record | {key: value for key, value in next(varying).items() if key not in record})
+            records.append(record | next(changed))
     return records
 
 
 def run_records(results: Sequence[RunResult]) -> list[dict[str, Any]]:
-    """A flat dict for each run: what it is, its numbers, the average of each variant, and the settings that vary among
-    the results."""
-    return [_run_record(run, varying) for run, varying in zip(results, varying_settings(results), strict=True)]
+    """A flat dict for each run: what it is, its numbers, the average of each variant, and the settings that are not the
+    preset's in some run."""
+    return [_run_record(run) | changed for run, changed in zip(results, _changed_settings(results), strict=True)]
 
 
-def _run_record(run: RunResult, varying: dict[str, Any]) -> dict[str, Any]:
+def _changed_settings(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
+    """For each run, its values of the settings that are not the preset's in some run, by dotted key. A list is its JSON
+    text; None stands for a setting that the run does not have."""
+    keys = list(dict.fromkeys(key for told in told_settings(runs) for key in told))
+    return [{printable(key): _plain(settings.get(key)) for key in keys} for settings in map(learning_settings, runs)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        value = json.dumps(value)
+    return printable(value) if isinstance(value, str) else value
+
+
+def _run_record(run: RunResult) -> dict[str, Any]:
     names = ("scenario", "method", "augmentation", "seed", "order_seed", "recipe", "classifier", "finished")
     numbers = ("average_incremental_accuracy", "final_accuracy", "forgetting", "params", "memory_bytes")
     record = {name: getattr(run, name) for name in (*names, "evaluated_on", *numbers, "train_seconds", "hardware")}
     record |= {f"{name}_average": one.average_incremental_accuracy for name, one in run.variants.items()}
     record |= {f"accuracy_{seen}": value for seen, value in zip(run.counts, run.accuracy, strict=True)}
-    record["path"] = str(run.path)
-    return record | {key: value for key, value in varying.items() if key not in record}
+    return record | {"path": str(run.path)}
 
 
 def _moments(name: str, values: Sequence[float]) -> dict[str, float | None]:

@@ -1,15 +1,16 @@
 """Run studies: all their runs as one sweep; the page of a study is written when its last run is done."""
 
+import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from foster.errors import FosterError
 from foster.experiment.folder import RESULTS, RunFolder
-from foster.reports.groups import gone_settings
 from foster.reports.results import RunResult, find_results, read_result
 from foster.settings.base import FREE_SETTINGS, flat, make
 from foster.settings.experiment import Settings
+from foster.settings.methods import METHOD_SETTINGS
 from foster.studies.outcome import Outcome
 from foster.studies.study import PlannedStudy, distinct_runs
 from foster.sweep.grid import PlannedRun
@@ -96,6 +97,15 @@ def _by_method(folder: Path) -> dict[str, list[RunResult]]:
             continue
         results.setdefault(result.method, []).append(result)
     return results
+
+
+def gone_settings(runs: Sequence[RunResult]) -> set[str]:
+    """Settings of the runs' method that this version does not have, where all runs that have one agree on it."""
+    name = runs[0].method
+    method = METHOD_SETTINGS.get(name)
+    sections = [section for run in runs if isinstance(section := run.settings.get(name), dict)]
+    keys = {key for section in sections for key in section if method and key not in method.model_fields}
+    return {key for key in keys if len({json.dumps(section[key]) for section in sections if key in section}) == 1}
 
 
 def _without(section: Any, keys: Collection[str]) -> Any:
