@@ -144,12 +144,3 @@ def test_students_of_one_teacher_are_compared(tmp_path: Path) -> None:
     assert first["boosted"] == second["boosted"], "they have the same teacher"
     assert first["compressed"] != second["compressed"]
     assert first["compressed"]["best_accuracy"] >= first["compressed"]["accuracy"]
-
-
-@pytest.mark.slow
-def test_what_is_chosen_to_be_labelled_is_worth_more_than_chance_where_classes_are_new() -> None:
-    found = run("label_next.py", "--count", "30", "--per-class", "3", "--seeds", "4", "--rules", "chance", "label-next")
-    assert found.returncode == 0, found.stderr
-    gains = [float(line.split()[4]) for line in found.stdout.splitlines() if line.startswith("label-next")]
-    assert len(gains) == 3
-    assert gains[-1] > 5
