@@ -26,7 +26,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.methods.base import Context
 from foster.methods.foster import Foster
-from foster.networks.freezing import training_mode
+from foster.networks.modules import training_mode
 from foster.networks.network import Network
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation

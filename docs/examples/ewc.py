@@ -8,7 +8,7 @@ import torch
 
 from foster import FitSettings, Method, MethodSettings, Phase, register_method
 from foster.losses import cross_entropy, new_class_cross_entropy
-from foster.networks.freezing import evaluating
+from foster.networks.modules import evaluating
 
 
 class EwcSettings(MethodSettings):

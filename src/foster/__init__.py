@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from foster.methods import register_method as register_method
     from foster.methods.base import Method as Method
     from foster.networks import register_backbone as register_backbone
-    from foster.networks.freezing import freeze as freeze
+    from foster.networks.modules import freeze as freeze
     from foster.networks.network import Backbone as Backbone
     from foster.settings.fit import FitSettings as FitSettings
     from foster.settings.method import MethodSettings as MethodSettings
@@ -46,7 +46,7 @@ _NAMES = {
     "foster.methods": ("register_method",),
     "foster.methods.base": ("Method",),
     "foster.networks": ("register_backbone",),
-    "foster.networks.freezing": ("freeze",),
+    "foster.networks.modules": ("freeze",),
     "foster.networks.network": ("Backbone",),
     "foster.data.feed": ("Batch",),
     "foster.data.images": ("ImageSet",),

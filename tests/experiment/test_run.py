@@ -406,7 +406,7 @@ def test_a_gpu_that_is_not_there_gets_one_line_and_leaves_no_folder(tmp_path: Pa
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("backbone=resnet33",), "unknown backbone 'resnet33'; did you mean 'resnet34'?"),
+        (("backbone=resnet33",), "unknown backbone 'resnet33'; did you mean 'resnet32'?"),
         (("class_order=['class 00', 'class 01', 'class 02', 'class 03', 'clas 04']",), "did you mean 'class 04'?"),
         (("foster.unlabeled=digit",), "did you mean 'digits'?"),
     ],

@@ -13,8 +13,8 @@ from foster.data.task import Task
 from foster.evaluation.predict import class_means
 from foster.losses import cosines, cross_entropy, distillation
 from foster.methods.coil import Coil, carried, sinkhorn
-from foster.networks.freezing import is_frozen
 from foster.networks.heads import CosineHead
+from foster.networks.modules import is_frozen
 from foster.settings.fit import FitSettings
 from foster.settings.methods import CoilSettings
 from foster.training.phase import Evaluate, Phase

@@ -8,8 +8,8 @@ from small_course import SHORT, changed, digits, learn, new_method, normalised, 
 from foster.data.task import Task
 from foster.methods.base import Method
 from foster.methods.der import DynamicallyExpandable, ExpandingNetwork
-from foster.networks.freezing import is_frozen
 from foster.networks.heads import Head
+from foster.networks.modules import is_frozen
 from foster.settings.methods import DerSettings
 from foster.training.phase import Evaluate, Phase
 

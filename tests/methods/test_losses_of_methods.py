@@ -6,7 +6,7 @@ from small_course import course_of, digits, engine, learn, named_method, normali
 from torch import Tensor, nn
 
 from foster.methods.wa import WeightAlignment
-from foster.networks.freezing import is_frozen
+from foster.networks.modules import is_frozen
 from foster.settings.methods import WaSettings
 
 DISTILLING = ["lwf", "icarl", "wa", "bic"]

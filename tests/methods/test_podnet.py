@@ -24,8 +24,8 @@ from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.losses import local_similarity, pod_flat, pod_spatial, proxy_nca
 from foster.methods.podnet import Podnet, clusters
-from foster.networks.freezing import is_frozen
 from foster.networks.heads import CosineHead
+from foster.networks.modules import is_frozen
 from foster.networks.network import Backbone
 from foster.settings.methods import PodnetSettings
 from foster.training.phase import Evaluate, Phase

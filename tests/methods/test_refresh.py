@@ -16,7 +16,7 @@ from foster.data.task import Task
 from foster.methods import method_class
 from foster.methods.base import Method
 from foster.methods.refresh import refresh
-from foster.networks.freezing import is_frozen
+from foster.networks.modules import is_frozen
 from foster.settings.methods import METHOD_SETTINGS
 from foster.training.phase import Evaluate, Phase
 

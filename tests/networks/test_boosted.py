@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
-from foster.networks.freezing import is_frozen
+from foster.networks.modules import is_frozen
 from foster.networks.network import Network
 
 BLOCKS = ("old_block", "new_on_old", "new_block", "old_bias", "new_bias")

@@ -38,9 +38,6 @@ def without_values(monkeypatch: pytest.MonkeyPatch) -> None:
         ("resnet18_small_images", 11_176_512 - 64 * 3 * (49 - 9)),
         ("cosine_resnet18", 11_176_512),
         ("cosine_resnet18_fine_stem", 11_176_512 - 64 * 3 * (49 - 9)),
-        ("resnet34", 21_284_672),
-        ("resnet50", 23_508_032),
-        ("cosine_resnet50_fine_stem", 23_508_032 - 64 * 3 * (49 - 9)),
     ],
 )
 def test_a_backbone_has_exactly_the_published_number_of_parameters(
@@ -61,7 +58,7 @@ def fill_with_noise(weight: Tensor, **options: str) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet8", "cosine_resnet8", "resnet18", "cosine_resnet18_fine_stem", "resnet50", "efficientnet_lite0"]
+    "name", ["resnet8", "cosine_resnet8", "resnet18", "cosine_resnet18_fine_stem", "efficientnet_lite0"]
 )
 def test_features_are_the_pooled_last_stage_at_any_image_size_and_negative_in_cosine_backbones_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -93,7 +90,7 @@ def test_the_variant_of_a_backbone_for_cosine_heads_has_the_same_number_of_featu
 
 
 def test_an_unknown_backbone_is_refused_with_the_closest_name() -> None:
-    with pytest.raises(SettingsError, match=r"'resnet33'.*'resnet34'"):
+    with pytest.raises(SettingsError, match=r"'resnet33'.*'resnet32'"):
         build_backbone("resnet33")
     with pytest.raises(SettingsError, match="resnet18"):
         build_backbone("perceptron")

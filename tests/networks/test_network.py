@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from foster.networks import build_backbone
-from foster.networks.freezing import is_frozen
 from foster.networks.heads import CosineHead
+from foster.networks.modules import is_frozen
 from foster.networks.network import Network
 
 

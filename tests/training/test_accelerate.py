@@ -14,10 +14,9 @@ from foster.data.images import ImageSet
 from foster.kernels import modules, use_kernels
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
-from foster.networks.freezing import freeze, training_mode
+from foster.networks.modules import beside, freeze, training_mode
 from foster.networks.network import Network
 from foster.networks.resnet import cifar_resnet
-from foster.networks.streams import beside
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings

@@ -20,7 +20,7 @@ from torch import nn
 
 from foster.data.photos.stack import num_strata, strata
 from foster.experiment.folder import RunFolder
-from foster.networks.freezing import freeze
+from foster.networks.modules import freeze
 from foster.system.processes import ProcessGroup
 from foster.training import distributed
 from foster.training.distributed import agree_on_statistics, average

@@ -6,7 +6,7 @@ from torch import nn
 
 from foster.errors import DeviceError
 from foster.networks import build_backbone
-from foster.networks.freezing import freeze
+from foster.networks.modules import freeze
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
 from foster.training import engine

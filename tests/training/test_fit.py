@@ -15,7 +15,7 @@ from foster.data.images import ImageSet
 from foster.errors import TrainingError
 from foster.events import EpochEnded, Event
 from foster.networks import build_backbone
-from foster.networks.freezing import freeze
+from foster.networks.modules import freeze
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
 from foster.settings.augmentation import Augmentation

@@ -8,7 +8,7 @@ from torch import nn
 
 from foster.data.images import ImageSet
 from foster.errors import TrainingError
-from foster.networks.freezing import freeze
+from foster.networks.modules import freeze
 from foster.settings.fit import FitSettings
 from foster.training.phase import Evaluate, Phase, parts_of, takes_batch
 

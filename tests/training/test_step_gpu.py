@@ -23,8 +23,7 @@ from foster.methods.coil import Coil
 from foster.methods.foster import Foster
 from foster.methods.podnet import Podnet
 from foster.methods.replay import Replay
-from foster.networks.freezing import freeze
-from foster.networks.layout import channels_last
+from foster.networks.modules import channels_last, freeze
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings

@@ -37,7 +37,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing
 from foster.data.photos.stack import check_room, stack_of_files
 from foster.errors import DataError
-from foster.networks.layout import on_host
+from foster.networks.modules import on_host
 from foster.system.documents import tensors_in
 from foster.system.files import write_new
 from foster.system.memory import main_memory

@@ -14,7 +14,7 @@ from foster.data.augmentation.pipeline import Changes
 from foster.data.download import Follower
 from foster.data.photos.decode import image_id, png_of
 from foster.errors import DataError
-from foster.networks.layout import on_host
+from foster.networks.modules import on_host
 from foster.settings.augmentation import Augmentation
 
 COPIES_OF_AN_EPOCH = 4

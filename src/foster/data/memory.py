@@ -8,7 +8,7 @@ from torch import Tensor
 from foster.data.herding import herding_by_class, positions_by_class, random_selection
 from foster.data.images import ImageSet, Stack, TensorStack, as_stack, joined, joined_rows
 from foster.errors import DataError, words_of
-from foster.networks.layout import on_host
+from foster.networks.modules import on_host
 
 NO_IMAGES = TensorStack(torch.empty(0, 3, 0, 0, dtype=torch.uint8))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from foster.errors import DataError, explained
-from foster.networks.layout import on_host
+from foster.networks.modules import on_host
 from foster.system.documents import read_tensors
 from foster.system.files import read_limited, write_bytes
 

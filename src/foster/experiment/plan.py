@@ -31,7 +31,7 @@ from foster.experiment.parts import (
 )
 from foster.methods.base import Context, Method, checked_phases
 from foster.methods.refresh import phases_of_run
-from foster.networks.freezing import evaluating
+from foster.networks.modules import evaluating
 from foster.networks.network import Output
 from foster.settings.datasets import DatasetFacts
 from foster.settings.experiment import Settings

@@ -30,7 +30,7 @@ from foster.experiment.parts import (
 from foster.experiment.record import Record
 from foster.methods.base import checked_phases
 from foster.methods.refresh import grown_sizes, phases_of_run
-from foster.networks.layout import on_host
+from foster.networks.modules import on_host
 from foster.networks.network import Network
 from foster.settings.experiment import Settings
 from foster.system.processes import barrier

@@ -15,7 +15,7 @@ from torch import Tensor
 from foster.kernels.compilation import start
 from foster.kernels.launch import Strides, channels_last, forward_geometry
 from foster.kernels.tiles import MOST_LAYERS, gradient_tile
-from foster.networks.streams import beside
+from foster.networks.modules import beside
 
 
 class WeightGradient(NamedTuple):

@@ -13,7 +13,7 @@ from foster.data.augmentation.pipeline import Normaliser
 from foster.data.images import Stack, as_stack, on_device
 from foster.evaluation.predict import nearest_mean_scores
 from foster.networks.heads import RootHead, unit_roots
-from foster.networks.layout import channels_last
+from foster.networks.modules import channels_last
 from foster.networks.network import Network
 from foster.training.engine import in_batches, inference_batch_size
 from foster.training.memory_errors import explained_memory_errors

@@ -20,11 +20,9 @@ from foster.evaluation.predict import Infer, Nothing
 from foster.losses import cross_entropy
 from foster.networks import build_backbone
 from foster.networks.closed_form import ClosedFormHead
-from foster.networks.freezing import freeze, unfreeze
 from foster.networks.heads import CosineHead, Head
-from foster.networks.layout import on_host
+from foster.networks.modules import both, freeze, on_host, unfreeze
 from foster.networks.network import Backbone, Network
-from foster.networks.streams import both
 from foster.seeding import Address, generator, initialisation
 from foster.settings.fit import FitSettings
 from foster.settings.method import MethodSettings

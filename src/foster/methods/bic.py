@@ -11,8 +11,8 @@ from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
 from foster.methods.base import Method
-from foster.networks.freezing import freeze
 from foster.networks.heads import Head
+from foster.networks.modules import freeze
 from foster.networks.network import Network
 from foster.seeding import Address, generator
 from foster.settings.methods import BicSettings

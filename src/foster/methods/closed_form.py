@@ -13,7 +13,7 @@ from foster.data.task import Task
 from foster.methods.base import Method
 from foster.methods.quarter_turns import first_phase
 from foster.networks.closed_form import ClosedFormHead
-from foster.networks.freezing import freeze
+from foster.networks.modules import freeze
 from foster.networks.network import Backbone, Network, Output
 from foster.settings.methods import ClosedFormSettings
 from foster.training.phase import Evaluate, Phase

@@ -11,10 +11,9 @@ from foster.data.task import Task
 from foster.evaluation.predict import class_means
 from foster.losses import cross_entropy, distillation, prospective_transport, retrospective_transport
 from foster.methods.cosine import CosineMethod, cosine_head
-from foster.networks.freezing import freeze
 from foster.networks.heads import precise_linear
+from foster.networks.modules import both, freeze
 from foster.networks.network import Network
-from foster.networks.streams import both
 from foster.settings.methods import CoilSettings
 from foster.training.phase import Evaluate, Phase
 

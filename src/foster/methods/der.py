@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from foster.data.task import Task
 from foster.losses import auxiliary_cross_entropy, cross_entropy
 from foster.methods.base import Method
-from foster.networks.freezing import freeze
 from foster.networks.heads import Head
+from foster.networks.modules import both, freeze
 from foster.networks.network import Network
-from foster.networks.streams import both
 from foster.settings.methods import DerSettings
 from foster.training.phase import Evaluate, Phase
 

@@ -21,9 +21,8 @@ from foster.losses import (
 from foster.methods.base import Method
 from foster.methods.quarter_turns import first_phase
 from foster.networks.boosted import BoostedNetwork, joined, move_towards
-from foster.networks.freezing import freeze
+from foster.networks.modules import both, freeze
 from foster.networks.network import Network
-from foster.networks.streams import both
 from foster.settings.foster import FosterSettings
 from foster.training.phase import Evaluate, Phase
 

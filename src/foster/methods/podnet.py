@@ -16,10 +16,9 @@ from foster.data.memory import select
 from foster.data.task import Task
 from foster.losses import local_similarity, pod_flat, pod_spatial, proxy_nca
 from foster.methods.cosine import CosineMethod, cosine_head
-from foster.networks.freezing import freeze
 from foster.networks.heads import CosineHead
+from foster.networks.modules import both, freeze
 from foster.networks.network import Backbone, Network
-from foster.networks.streams import both
 from foster.seeding import Address, generator
 from foster.settings.methods import PodnetSettings
 from foster.training.phase import Evaluate, Phase

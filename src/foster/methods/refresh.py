@@ -8,8 +8,7 @@ from torch import Tensor
 from foster.data.task import Task
 from foster.losses import cross_entropy, distillation
 from foster.methods.base import Method
-from foster.networks.freezing import freeze
-from foster.networks.streams import both
+from foster.networks.modules import both, freeze
 from foster.settings.fit import FitSettings
 from foster.training.phase import Evaluate, Phase
 

@@ -9,33 +9,22 @@ from torch import nn
 from foster.errors import SettingsError, suggestion
 from foster.networks.efficientnet_lite import EfficientNetLite
 from foster.networks.network import Backbone
-from foster.networks.resnet import (
-    cifar_resnet,
-    fine_stem,
-    large_resnet,
-    projection,
-    small_stem,
-    standard_stem,
-)
+from foster.networks.resnet import cifar_resnet, fine_stem, projection, resnet18, small_stem, standard_stem
 from foster.settings.plugins import register
 
 _SMALL = {f"resnet{depth}": depth for depth in (8, 14, 20, 32, 44, 56)}
-_LARGE: dict[str, tuple[int, Callable[[], nn.Module]]] = {
-    "resnet18": (18, standard_stem),
-    "resnet18_fine_stem": (18, fine_stem),
-    "resnet18_small_images": (18, partial(small_stem, 64)),
-    "resnet34": (34, standard_stem),
-    "resnet34_fine_stem": (34, fine_stem),
-    "resnet50": (50, standard_stem),
-    "resnet50_fine_stem": (50, fine_stem),
+_LARGE: dict[str, Callable[[], nn.Module]] = {
+    "resnet18": standard_stem,
+    "resnet18_fine_stem": fine_stem,
+    "resnet18_small_images": partial(small_stem, 64),
 }
 
 BACKBONES: dict[str, Callable[[], Backbone]] = {
     **{name: partial(cifar_resnet, depth) for name, depth in _SMALL.items()},
-    **{name: partial(large_resnet, depth, stem) for name, (depth, stem) in _LARGE.items()},
+    **{name: partial(resnet18, stem) for name, stem in _LARGE.items()},
     "efficientnet_lite0": EfficientNetLite,
     **{f"cosine_{name}": partial(cifar_resnet, depth, projection, False) for name, depth in _SMALL.items()},
-    **{f"cosine_{name}": partial(large_resnet, depth, stem, False) for name, (depth, stem) in _LARGE.items()},
+    **{f"cosine_{name}": partial(resnet18, stem, False) for name, stem in _LARGE.items()},
 }
 """Builders by name: ResNets for small images, ResNets for large images, and EfficientNet-Lite for photos. The `cosine_`
 variants of ResNets, for cosine heads, have no last ReLU."""

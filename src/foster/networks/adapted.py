@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from foster.errors import SettingsError, words_of
 from foster.networks import BACKBONES, build_backbone
-from foster.networks.freezing import evaluating
+from foster.networks.modules import evaluating
 from foster.networks.network import Backbone
 from foster.networks.pretrained import PACKAGES, load_weights, packaged_weights, read_weights
 from foster.settings.plugins import is_registered

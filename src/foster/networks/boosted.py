@@ -9,10 +9,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from foster.networks.freezing import freeze
 from foster.networks.heads import Head, PreciseLinear, alignment_factor
+from foster.networks.modules import both, freeze
 from foster.networks.network import Backbone, Network
-from foster.networks.streams import both
 
 NewOnOld = Literal["finetune", "zero", "zero_with_bias"]
 """FT, AZ and AZB of the paper."""

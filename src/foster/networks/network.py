@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from foster.networks.closed_form import ClosedFormHead
-from foster.networks.freezing import freeze, is_frozen, unfreeze
 from foster.networks.heads import CosineHead, Head
+from foster.networks.modules import freeze, is_frozen, unfreeze
 
 
 class Backbone(nn.Module):

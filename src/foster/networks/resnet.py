@@ -1,5 +1,5 @@
-"""Two families of ResNets. For small images: three stages of 16, 32 and 64 channels, and 64 features. For large images:
-depth 18, 34 or 50, four stages of 64 to 512 channels, and 512 or 2,048 features."""
+"""ResNets for small images, with three stages of 16, 32 and 64 channels and 64 features; and ResNet-18 for large
+images, with four stages of 64 to 512 channels and 512 features."""
 
 from collections.abc import Callable
 
@@ -34,8 +34,6 @@ def projection(in_channels: int, out_channels: int, stride: int) -> nn.Module:
 class Block(nn.Module):
     """Two 3x3 convolutions and a shortcut. If the shape does not change, the shortcut is the identity."""
 
-    expansion = 1
-
     def __init__(self, in_channels: int, out_channels: int, stride: int, shortcut: Shortcut) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(in_channels, out_channels, kernel_size=3, stride=stride, padding=1, bias=False)
@@ -53,35 +51,8 @@ class Block(nn.Module):
         return activated
 
 
-class Bottleneck(nn.Module):
-    """A 1x1 convolution to `width` channels, a 3x3 convolution, and a 1x1 convolution to four times as many."""
-
-    expansion = 4
-
-    def __init__(self, in_channels: int, width: int, stride: int, shortcut: Shortcut) -> None:
-        super().__init__()
-        out_channels = self.expansion * width
-        self.conv1 = nn.Conv2d(in_channels, width, kernel_size=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, kernel_size=3, stride=stride, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, out_channels, kernel_size=1, bias=False)
-        self.norm3 = nn.BatchNorm2d(out_channels)
-        keeps_shape = stride == 1 and in_channels == out_channels
-        self.shortcut = nn.Identity() if keeps_shape else shortcut(in_channels, out_channels, stride)
-        self.last_activation: nn.Module = nn.ReLU()
-
-    def forward(self, maps: Tensor) -> Tensor:
-        residual = functional.relu(self.norm1(self.conv1(maps)))
-        residual = functional.relu(self.norm2(self.conv2(residual)))
-        residual = self.norm3(self.conv3(residual))
-        activated: Tensor = self.last_activation(residual + self.shortcut(maps))
-        return activated
-
-
 class ResNet(Backbone):
-    """A stem and one stage for each of `widths`, with `num_blocks` blocks (one number for all stages, or one for each).
-    All stages but the first halve the resolution.
+    """A stem and one stage of `num_blocks` blocks for each of `widths`. All stages but the first halve the resolution.
 
     Without `has_last_relu`, the last block has no ReLU, so that features may be negative (for cosine heads).
     """
@@ -90,22 +61,19 @@ class ResNet(Backbone):
         self,
         stem: nn.Module,
         widths: tuple[int, ...],
-        num_blocks: int | tuple[int, ...],
+        num_blocks: int,
         shortcut: Shortcut,
         has_last_relu: bool = True,
-        block: type[Block] | type[Bottleneck] = Block,
     ) -> None:
         super().__init__()
-        self.feature_size = widths[-1] * block.expansion
+        self.feature_size = widths[-1]
         self.stem = stem
-        counts = (num_blocks,) * len(widths) if isinstance(num_blocks, int) else num_blocks
         stages = []
         in_channels = widths[0]
-        for index, (width, count) in enumerate(zip(widths, counts, strict=True)):
-            out_channels = width * block.expansion
-            first = block(in_channels, width, 1 if index == 0 else 2, shortcut)
-            stages.append([first, *(block(out_channels, width, 1, shortcut) for _ in range(count - 1))])
-            in_channels = out_channels
+        for index, width in enumerate(widths):
+            first = Block(in_channels, width, 1 if index == 0 else 2, shortcut)
+            stages.append([first, *(Block(width, width, 1, shortcut) for _ in range(num_blocks - 1))])
+            in_channels = width
         if not has_last_relu:
             stages[-1][-1].last_activation = nn.Identity()
         self.body = nn.ModuleList(nn.Sequential(*blocks) for blocks in stages)
@@ -146,15 +114,6 @@ def fine_stem() -> nn.Module:
     return nn.Sequential(small_stem(64), nn.MaxPool2d(kernel_size=3, stride=2, padding=1))
 
 
-DEPTHS: dict[int, tuple[tuple[int, int, int, int], type[Block] | type[Bottleneck]]] = {
-    18: ((2, 2, 2, 2), Block),
-    34: ((3, 4, 6, 3), Block),
-    50: ((3, 4, 6, 3), Bottleneck),
-}
-"""The number of blocks of each stage, and their class."""
-
-
-def large_resnet(depth: int, stem: Callable[[], nn.Module] = standard_stem, has_last_relu: bool = True) -> ResNet:
-    """The ResNet of a depth in `DEPTHS`, for large images."""
-    num_blocks, block = DEPTHS[depth]
-    return ResNet(stem(), (64, 128, 256, 512), num_blocks, projection, has_last_relu, block)
+def resnet18(stem: Callable[[], nn.Module] = standard_stem, has_last_relu: bool = True) -> ResNet:
+    """The ResNet-18 for large images."""
+    return ResNet(stem(), (64, 128, 256, 512), 2, projection, has_last_relu)

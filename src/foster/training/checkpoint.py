@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, JsonValue, ValidationError
 from torch import Tensor
 
 from foster.errors import FolderError, words_of
-from foster.networks.layout import on_host
+from foster.networks.modules import on_host
 from foster.system.documents import (
     Count,
     Document,

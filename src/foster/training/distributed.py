@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from foster.data.images import Stack, as_stack
-from foster.networks.freezing import is_frozen
+from foster.networks.modules import is_frozen
 from foster.system.processes import ProcessGroup, add_up, gathered, process_group
 
 FEWEST_TO_SHARE = 4

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from foster.data.augmentation.pipeline import Normaliser
 from foster.data.images import Stack, as_stack, on_device
 from foster.errors import DeviceError
-from foster.networks.freezing import evaluating
+from foster.networks.modules import evaluating
 from foster.networks.network import Output
 from foster.settings.engine import device_problem
 from foster.system.processes import local_device

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from foster.data.feed import Feed
 from foster.errors import TrainingError
 from foster.events import EpochEnded, Listener
-from foster.networks.freezing import training_mode
-from foster.networks.layout import channels_last
+from foster.networks.modules import channels_last, training_mode
 from foster.seeding import random_layers
 from foster.training.checkpoint import explained_misfit
 from foster.training.distributed import agree_on_statistics

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from foster.data.feed import Batch
 from foster.data.images import ImageSet
 from foster.errors import TrainingError
-from foster.networks.layout import on_host
+from foster.networks.modules import on_host
 from foster.settings.fit import FitSettings
 
 Terms = dict[str, Tensor]

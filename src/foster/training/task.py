@@ -12,7 +12,7 @@ from foster import events
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.task import Task
-from foster.networks.layout import on_host
+from foster.networks.modules import on_host
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings

@@ -1,0 +1,109 @@
+"""Functions for modules of any kind: freezing, memory layout, and running a frozen module beside a trained one."""
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+ModuleType = TypeVar("ModuleType", bound=nn.Module)
+Frozen = TypeVar("Frozen")
+Trained = TypeVar("Trained")
+
+
+def freeze(module: ModuleType) -> ModuleType:
+    """Stop the training of all parameters and put the module in eval mode. Returns the module itself."""
+    return module.requires_grad_(False).eval()
+
+
+def unfreeze(module: ModuleType) -> ModuleType:
+    """Let all parameters be trained and put the module in train mode. Returns the module itself."""
+    return module.requires_grad_(True).train()
+
+
+def is_frozen(module: nn.Module) -> bool:
+    """Whether the module has parameters and none of them is trained."""
+    trained = [parameter.requires_grad for parameter in module.parameters()]
+    return bool(trained) and not any(trained)
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Inside, the network is in eval mode; afterwards the mode of every part is restored."""
+    was_training = [module for module in network.modules() if module.training]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module in was_training:
+            module.training = True
+
+
+def training_mode(network: nn.Module) -> None:
+    """Put the network in train mode, and every frozen part of it in eval mode.
+
+    Otherwise the BatchNorm statistics of a frozen branch would change with each batch.
+    """
+    network.train()
+    for module in network.modules():
+        if is_frozen(module):
+            module.eval()
+
+
+def channels_last(module: ModuleType) -> ModuleType:
+    """`module` itself, with all tensors of four dimensions in channels-last layout.
+
+    `module.to(memory_format=...)` fails for tensors of five dimensions, which this function leaves unchanged.
+    """
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.ndim == 4:
+            tensor.data = tensor.data.to(memory_format=torch.channels_last)
+    return module
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """A contiguous copy on the CPU."""
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+@functools.cache
+def _side_streams(device: int) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+    """Two streams of a device, created once: cuBLAS keeps a workspace for every stream."""
+    return torch.cuda.Stream(device), torch.cuda.Stream(device)
+
+
+def _side_stream() -> torch.cuda.Stream:
+    """A side stream other than the current stream."""
+    current = torch.cuda.current_stream()
+    first, second = _side_streams(current.device_index)
+    return second if current == first else first
+
+
+def beside(frozen: Callable[[], Frozen], trained: Callable[[], Trained]) -> tuple[Frozen, Trained]:
+    """The results of both functions; `frozen` runs without gradients.
+
+    While a CUDA graph is recorded, `frozen` runs in a second stream, so that the replayed graph overlaps it with
+    `trained`. Otherwise one runs after the other: outside of a graph, launches take longer than the kernels, and
+    nothing would overlap.
+    """
+    if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+        with torch.no_grad():
+            first = frozen()
+        return first, trained()
+    main = torch.cuda.current_stream()
+    side = _side_stream()
+    side.wait_stream(main)
+    with torch.cuda.stream(side), torch.no_grad():
+        first = frozen()
+    second = trained()
+    main.wait_stream(side)
+    return first, second
+
+
+def both(
+    frozen: Callable[[Tensor], Frozen], trained: Callable[[Tensor], Trained], images: Tensor
+) -> tuple[Frozen, Trained]:
+    """The outputs of two networks for the same images (see `beside`): teacher and student, or old and new branch."""
+    return beside(lambda: frozen(images), lambda: trained(images))
