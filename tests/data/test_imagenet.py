@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foster.data.imagenet import folder_trees, imagenet_trees, subset_names
+from foster.data.imagenet import imagenet_trees, subset_names
 from foster.errors import DataError, SettingsError
 from foster.experiment.parts import surveyed_facts
 from foster.settings.base import check_used
@@ -91,21 +91,8 @@ def test_a_class_that_is_missing_among_the_validation_folders_is_named(tmp_path:
         imagenet_trees(tmp_path, PhotoSettings(), is_subset=True)
 
 
-def test_lists_of_photos_can_stand_for_the_test_folder_alone_and_obey_a_subset(tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        (tmp_path / "train" / name).mkdir(parents=True)
-        (tmp_path / "train" / name / "1.jpg").touch()
-    (tmp_path / "test.txt").write_text("".join(f"more/{name}.jpg {name}\n" for name in "abc"))
-    (tmp_path / "subset.txt").write_text("c\na\n")
-    lists = PhotoSettings(test_list=str(tmp_path / "test.txt"))
-    train, test = folder_trees(tmp_path, lists, seed=1)
-    assert (train.names, test.names) == ({k: ["1.jpg"] for k in "abc"}, {k: [f"more/{k}.jpg"] for k in "abc"})
-    train, test = folder_trees(tmp_path, lists.model_copy(update={"subset": str(tmp_path / "subset.txt")}), seed=1)
-    assert train.class_names == test.class_names == ("a", "c")
-
-
 def test_what_a_dataset_does_not_look_at_is_refused() -> None:
-    for key in ("subset=mine.txt", "train_list=a.txt", "test_list=b.txt", "test_share=0.2"):
+    for key in ("subset=mine.txt", "test_share=0.2"):
         settings = load_settings("imagenet1000-b0-inc100", [f"photos.{key}"])
         with pytest.raises(SettingsError, match=r"photos\..*imagenet1000"):
             check_used([f"photos.{key}"], settings)

@@ -182,20 +182,6 @@ def test_a_class_whose_photos_are_all_broken_is_one_clear_line(tmp_path: Path) -
         start(settings_for(data), tmp_path / "run")
 
 
-def test_lists_of_paths_take_the_place_of_folders(data: Path, tmp_path: Path) -> None:
-    for part in ("train", "test"):
-        paths = sorted((data / part).rglob("*.jpg"))
-        lines = [f"{path.relative_to(data)} {path.parent.name.split()[1]}" for path in paths]
-        (tmp_path / f"{part}.txt").write_text("\n".join([f"{part}/class_0 0", *lines]))
-    lists = [f"photos.{part}_list={tmp_path / part}.txt" for part in ("train", "test")]
-    settings = settings_for(data, *lists, method="finetune")
-    facts = surveyed_facts(settings)
-    assert (facts.num_classes, facts.num_train, facts.num_test) == (6, 72, 24)
-    results = start(settings, tmp_path / "run")
-    assert sorted(results["classes"]) == list("012345")
-    assert settings.published()["photos"]["train_list"] == "train.txt"
-
-
 def test_photos_of_a_finished_task_leave_the_memory(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

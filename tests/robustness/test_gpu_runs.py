@@ -109,7 +109,8 @@ def test_a_gpu_that_is_really_full_gives_one_line_and_the_advice_works(tmp_path:
     message = str(error.value)
     assert "\n" not in message
     assert message.startswith("out of memory on cuda:0: ")
-    assert "GiB are free; continue with the images off the GPU: foster resume" in message
+    assert f"foster resume {path}" in message
+    assert "engine.resident=off" in message
     assert RunFolder(path).checkpoints.load(print) is not None
     torch.cuda.set_per_process_memory_fraction(1.0, DEVICE)
     experiments.resume(path, ["engine.resident=off"], quiet=True)

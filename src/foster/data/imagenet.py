@@ -1,6 +1,6 @@
 """Datasets in folders: ImageNet, its subset of 100 classes, and photos of one's own.
 
-A `Tree` has the file names of each class, read from a folder or a list.
+A `Tree` has the file names of each class.
 """
 
 import csv
@@ -97,24 +97,6 @@ def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
         what = counted(len(empty), "class folder")
         raise DataError(f"{what} in {title} without a photo: {some(empty)}; remove or fill what is empty")
     return Tree(title, folders, names)
-
-
-def read_list(path: Path, root: Path) -> Tree:
-    """The photos of a list file: each line has a path, relative to `root`, a blank, and a label."""
-    title = f"'{shown(path)}'"
-    by_class: dict[str, list[str]] = {}
-    for number, line in enumerate(read_text(path, title).splitlines(), start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        file, _, label = line.strip().rpartition(" ")
-        if not file:
-            raise DataError(f"line {number} of {title} has no path and label: {line[:80]!r}")
-        if Path(file).suffix.lower() in SUFFIXES:  # published lists also name folders
-            by_class.setdefault(class_name(label, f"line {number} of {title}"), []).append(file.strip())
-    if not by_class:
-        raise DataError(f"{title} names no photos; each line should hold a path and a label")
-    names = {name: by_class[name] for name in sorted(by_class, key=natural_order)}
-    return Tree(title, dict.fromkeys(names, root), names)
 
 
 def read_names(path: Path) -> list[str]:
@@ -248,37 +230,24 @@ LISTS: dict[str, Callable[[Path, list[str]], list[str]]] = {
 
 
 def folder_trees(folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, Tree]:
-    """Photos of one's own: two lists, `train` and `test` folders, or one tree and a share for testing."""
+    """Photos of one's own: `train` and `test` folders, or one tree and a share for testing."""
     if not folder.is_dir():
         raise DataError(f"there is no folder '{shown(folder)}' of photos; name theirs with data=FOLDER")
     only = read_names(user_path(photos.subset)) if photos.subset else None
-
-    def listed(path: str) -> Tree:
-        tree = read_list(user_path(path), folder)
-        return tree.of(sorted(only, key=natural_order)) if only else tree
-
-    name = next((name for name in TEST_NAMES if _has(folder, name)), None)
-    if photos.train_list:
-        train = listed(photos.train_list)
+    has_train = _has(folder, "train")
+    train = read_tree(folder / "train" if has_train else folder, only)
+    test_name = next((name for name in TEST_NAMES if _has(folder, name)), None)
+    if test_name and has_train:
+        test = read_tree(folder / test_name, only)
+    elif photos.test_share:
+        train, test = train.divided(photos.test_share, seed)
     else:
-        train = read_tree(folder / "train" if _has(folder, "train") else folder, only)
-    if photos.test_list:
-        test = listed(photos.test_list)
-    elif name and not photos.train_list and _has(folder, "train"):
-        test = read_tree(folder / name, only)
-    else:
-        train, test = train.divided(_share(photos, train.title), seed)
+        raise DataError(
+            f"there are no test photos beside {train.title}: set photos.test_share=0.2 to test on a fifth of them, or "
+            "give a 'test' folder"
+        )
     check_same_classes(train, test)
     return train, test.of(train.class_names)
-
-
-def _share(photos: PhotoSettings, name: str) -> float:
-    if not photos.test_share:
-        raise DataError(
-            f"there are no test photos beside {name}: set photos.test_share=0.2 to test on a fifth of them, or give a "
-            "'test' folder or photos.test_list"
-        )
-    return photos.test_share
 
 
 def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
@@ -307,8 +276,7 @@ def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
 def trees(name: str, folder: Path, photos: PhotoSettings, seed: int) -> tuple[list[Tree], list[Tree]]:
     """The training and the test photos of a dataset in `folder`: one tree each, or one for each folder of a task."""
     if name == "folder":
-        tasks = [] if photos.train_list else task_folders(folder)
-        pairs = [folder_trees(of_task, photos, seed) for of_task in tasks or [folder]]
+        pairs = [folder_trees(of_task, photos, seed) for of_task in task_folders(folder) or [folder]]
     else:
         pairs = [imagenet_trees(folder, photos, is_subset=name == "imagenet100")]
     return [train for train, _ in pairs], [test for _, test in pairs]

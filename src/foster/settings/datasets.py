@@ -51,10 +51,6 @@ class PhotoSettings(Frozen):
     image_size, as usual for evaluation: 256 for 224."""
     subset: str = ""
     """A file with one class folder per line: only these are used; for imagenet100 in place of the usual subset."""
-    train_list: str = ""
-    """dataset=folder: a file with `path label` on each line, in place of class folders."""
-    test_list: str = ""
-    """dataset=folder: the same for test photos."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
     """dataset=folder: the share of each class's photos that are used for testing, drawn by the seed, if there is no
     test folder."""

@@ -193,9 +193,8 @@ class Settings(CommonSettings):
         if self.weights:
             data["weights"] = Path(self.weights).name
         data["engine"] = {key: value for key, value in data["engine"].items() if key != "photo_cache"}
-        for key in ("subset", "train_list", "test_list"):
-            if "photos" in data and data["photos"][key]:
-                data["photos"] = data["photos"] | {key: Path(data["photos"][key]).name}
+        if "photos" in data and data["photos"]["subset"]:
+            data["photos"] = data["photos"] | {"subset": Path(data["photos"]["subset"]).name}
         source = self.options.unlabeled_source
         if source not in CATALOGUE and source:
             data[self.method][self.options.unlabeled_key] = Path(source).name
@@ -222,9 +221,7 @@ DATASET_SECTIONS: dict[str, Callable[[str], bool]] = {
 }
 """Sections that only some datasets use; the function tells which."""
 
-DATASETS_OF = {"photos.subset": ["imagenet100", "folder"]} | {
-    f"photos.{key}": ["folder"] for key in ("train_list", "test_list", "test_share")
-}
+DATASETS_OF = {"photos.subset": ["imagenet100", "folder"], "photos.test_share": ["folder"]}
 """Keys that only some datasets use, with these datasets."""
 
 

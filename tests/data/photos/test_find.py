@@ -12,7 +12,7 @@ import torch
 from photo_folders import write_classes
 from PIL import Image
 
-from foster.data.imagenet import Tree, check_same_classes, read_list, read_names, read_tree
+from foster.data.imagenet import Tree, check_same_classes, read_names, read_tree
 from foster.data.photos.decode import ImageError, Resizing, decode
 from foster.data.photos.find import (
     as_items,
@@ -332,19 +332,6 @@ def test_a_folder_without_photos_is_named(tmp_path: Path) -> None:
         read_tree(tmp_path)
     with pytest.raises(DataError, match="holds no folders"):
         read_tree(tmp_path / "a")
-
-
-def test_a_list_has_a_path_and_a_label_on_each_line(tmp_path: Path) -> None:
-    lines = tmp_path / "train.txt"
-    lines.write_text("# made by hand\n\nn1/my cat.jpg 10\nn2/b.png 2\nn3 3\nn1/c.jpg 10\n")
-    tree = read_list(lines, tmp_path)
-    assert dict(tree.names) == {"2": ["n2/b.png"], "10": ["n1/my cat.jpg", "n1/c.jpg"]}
-    lines.write_text("n1/a.jpg 1\nalone.jpg\n")
-    with pytest.raises(DataError, match=r"line 2 .*alone\.jpg"):
-        read_list(lines, tmp_path)
-    lines.write_text("folder 1\n")
-    with pytest.raises(DataError, match="names no photos"):
-        read_list(lines, tmp_path)
 
 
 def test_a_subset_names_each_folder_once(tmp_path: Path) -> None:
