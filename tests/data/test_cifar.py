@@ -1,6 +1,5 @@
-"""CIFAR files are found, checked and read."""
+"""CIFAR files are found, checked and read, and never run."""
 
-import dataclasses
 import os
 import pickle
 import warnings
@@ -22,9 +21,9 @@ from small_cifar import (
     write,
 )
 
-from foster.data.cifar import LAYOUTS, load_cifar, survey
+from foster.data.cifar import LAYOUTS, load_cifar, read_pickle
 from foster.errors import DataError
-from foster.settings.datasets import CATALOGUE, Asked, Published
+from foster.settings.datasets import CATALOGUE, Published
 
 
 @pytest.mark.parametrize("given", ["folder", "parent"])
@@ -70,26 +69,64 @@ def test_a_file_with_a_wrong_checksum_is_named_with_both_sums(tmp_path: Path) ->
 class Hostile:
     """Pickles itself as a call."""
 
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = function, arguments
 
     def __reduce__(self) -> Any:
-        return os.system, (f"touch {self.marker}",)
+        return self.call
 
 
-def test_a_file_that_was_not_published_is_not_unpickled(tmp_path: Path) -> None:
-    marker, content = tmp_path / "marker", pickle.dumps(Hostile(tmp_path / "marker"))
-    for name in small_files():
-        folder = write(tmp_path / name, {**small_files(), name: content})
-        with pytest.raises(DataError, match=name):
-            load_cifar(CIFAR100, published(b""), folder)
-        facts = dataclasses.replace(CATALOGUE["cifar100"], published=published(b""))
-        if name == "meta":
-            with pytest.raises(DataError, match=name):
-                survey(facts, Asked(data_dir=folder))
+def set_attributes_of(name: bytes) -> bytes:
+    """BUILD on a global itself, the way to overwrite a class's attributes."""
+    return b"\x80\x02c" + name + b"\nN}U\x08__init__K\x01s\x86b."
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("kind", ["os.system", "builtins.eval", "object array"])
+def test_a_hostile_pickle_is_refused_and_not_run(tmp_path: Path, kind: str, nested: bool, protocol: int) -> None:
+    marker = tmp_path / "marker"
+    hostile: Any = {
+        "os.system": Hostile(os.system, f"touch {marker}"),
+        "builtins.eval": Hostile(eval, f"open({str(marker)!r}, 'w').close()"),
+        "object array": np.array([Hostile(os.system, f"touch {marker}")], dtype=object),
+    }[kind]
+    content = {"data": pixels(1), "fine_labels": [0], "filenames": [{"a": [hostile]}]} if nested else hostile
+    path = tmp_path / "train"
+    path.write_bytes(pickle.dumps(content, protocol=protocol))
+    with pytest.raises(DataError, match="refused") as caught:
+        read_pickle(path)
+    assert "\n" not in str(caught.value)
     assert not marker.exists()
-    pickle.loads(content)  # the test can fail
+    pickle.loads(path.read_bytes())  # the test can fail: an ordinary unpickler runs it
     assert marker.exists()
+
+
+@pytest.mark.parametrize("name", [b"numpy\ndtype", b"numpy\nndarray", b"numpy.core.multiarray\n_reconstruct"])
+def test_a_pickle_cannot_change_what_admitted_names_stand_for(tmp_path: Path, name: bytes) -> None:
+    write(tmp_path, {**small_files(), "hostile": set_attributes_of(name)})
+    with pytest.raises(DataError):
+        read_pickle(tmp_path / "hostile")
+    assert len(read_pickle(tmp_path / "train")["data"]) == 5
+
+
+@pytest.mark.parametrize("protocol", [3, 4])
+def test_files_written_by_a_newer_numpy_are_read_too(tmp_path: Path, protocol: int) -> None:
+    path = tmp_path / "train"
+    path.write_bytes(pickle.dumps({"data": pixels(4), "fine_labels": [0, 1, 2, 0]}, protocol=protocol))
+    assert np.array_equal(read_pickle(path)["data"], pixels(4))
+    path.write_bytes(pickle.dumps({"data": np.asfortranarray(pixels(4)), "fine_labels": [0, 1, 2, 0]}, protocol))
+    assert np.array_equal(read_pickle(path)["data"], pixels(4))
+
+
+@pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n" * 20, small_files()["train"][:2000], b"\x80\x02]q\x00."])
+def test_a_file_that_is_not_what_it_should_be_is_one_clear_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "train"
+    path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        read_pickle(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])

@@ -1,4 +1,5 @@
-"""CIFAR-10 and CIFAR-100 as published. The files are pickles: only files with the published MD5 sums are read."""
+"""CIFAR-10 and CIFAR-100 as published. The files are pickles; a restricted unpickler reads them without executing
+code."""
 
 import pickle
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import torch
 
 from foster.data.download import Follower, check_md5, complete_folder, find_or_fetch
 from foster.data.images import ImageSet
+from foster.errors import DataError, words_of
 from foster.settings.datasets import Asked, DatasetFacts, Published
 
 _IMAGE_SHAPE = (3, 32, 32)
@@ -50,10 +52,12 @@ def load_cifar(
 ) -> tuple[ImageSet, ImageSet]:
     """The training and the test images; missing files are downloaded into `data_dir`."""
     folder = find_or_fetch(published, data_dir, follower)
-    class_names = _class_names(layout, published, folder)
+    for name, md5 in published.files.items():
+        check_md5(folder / name, md5)
+    class_names = _class_names(layout, folder)
 
     def read(names: Sequence[str]) -> ImageSet:
-        batches = [read_pickle(folder, name, published) for name in names]
+        batches = [read_pickle(folder / name) for name in names]
         images = np.concatenate([batch["data"] for batch in batches]).reshape(-1, *_IMAGE_SHAPE)
         labels = [label for batch in batches for label in batch[layout.labels_key]]
         return ImageSet(torch.from_numpy(images), torch.tensor(labels), class_names)
@@ -65,21 +69,39 @@ def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
     """The facts with the class names, if the published files are there."""
     assert facts.published is not None
     folder = complete_folder(facts.published, asked.folder)
-    return replace(facts, class_names=_class_names(LAYOUTS[facts.name], facts.published, folder)) if folder else facts
+    return replace(facts, class_names=_class_names(LAYOUTS[facts.name], folder)) if folder else facts
 
 
-def _class_names(layout: CifarLayout, published: Published, folder: Path) -> tuple[str, ...]:
-    return tuple(map(_text, read_pickle(folder, layout.names_file, published)[layout.names_key]))
+def _class_names(layout: CifarLayout, folder: Path) -> tuple[str, ...]:
+    return tuple(map(_text, read_pickle(folder / layout.names_file)[layout.names_key]))
 
 
-def read_pickle(folder: Path, name: str, published: Published) -> dict[str, Any]:
-    """The dictionary in a published file, with keys as text; other strings of Python 2 are bytes.
+_ARRAY_PARTS: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy", "dtype"): np.dtype,
+    ("numpy", "ndarray"): np.ndarray,
+}
+"""The only names that an unpickled file may use: the parts of a NumPy array."""
 
-    Raises DataError before reading a file that is not, byte for byte, the published one.
-    """
-    check_md5(folder / name, published.files[name])
-    content = pickle.loads((folder / name).read_bytes(), encoding="bytes")
-    return {_text(key): value for key, value in content.items()}
+
+class _CifarUnpickler(pickle.Unpickler):
+    """An unpickler that imports nothing and allows only `_ARRAY_PARTS`."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ARRAY_PARTS:
+            raise pickle.UnpicklingError(f"refused: it names {f'{module}.{name}'[:80]!r}")
+        return _ARRAY_PARTS[module, name]
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """The dictionary in a CIFAR file, with keys as text; other strings of Python 2 are bytes."""
+    try:
+        with path.open("rb") as file:
+            content = _CifarUnpickler(file, encoding="bytes").load()
+        return {_text(key): value for key, value in content.items()}
+    except Exception as error:  # a damaged pickle may raise anything
+        raise DataError(f"{path} is not a CIFAR file: {words_of(error)}") from error
 
 
 def _text(value: object) -> str:
