@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-import torch
 
 from foster.errors import DataError, FosterError
 from foster.networks.boosted import BoostedNetwork
@@ -106,19 +105,12 @@ def test_weights_that_do_not_fit_are_one_line(kept_runs, tmp_path: Path):
         run.network_after(1)
 
 
-def test_runs_of_one_method_are_named_by_their_folders(kept_runs, tmp_path: Path):
-    paths = []
-    for name in ("first", "second"):
-        results = json.loads((kept_runs["foster"] / "results.json").read_text())
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "results.json").write_text(json.dumps(results))
-        (tmp_path / name / "settings.toml").write_bytes((kept_runs["foster"] / "settings.toml").read_bytes())
-        paths.append(tmp_path / name)
-    assert [archive.name for archive in open_archives(paths)] == ["first", "second"]
-    for path, seed in zip(paths, "12", strict=True):  # as a sweep names them
-        path.rename(tmp_path / f"synthetic-b0-inc2-foster-s{seed},epochs_scale=0.1")
-    of_a_sweep = open_archives([tmp_path])
-    assert [(run.name, run.method) for run in of_a_sweep] == [("foster-s1", "foster"), ("foster-s2", "foster")]
-    paths = [run.path for run in of_a_sweep]
-    assert [archive.name for archive in open_archives(paths[:1])] == ["foster"]
-    assert torch.is_grad_enabled()
+def test_runs_of_one_method_are_named_by_settings_and_seeds_else_by_their_folders(write_run):
+    paths = [
+        write_run(f"sweep/{name}", seed=seed, settings={"seed": seed, "foster": {"gamma": gamma}}).parent
+        for name, seed, gamma in (("a", 1, "code"), ("b", 2, "code"), ("c", 1, "paper"))
+    ]
+    assert [run.name for run in open_archives(paths)] == ["foster s1", "foster s2", "foster gamma=paper"]
+    assert [(run.name, run.method) for run in open_archives(paths[:1])] == [("foster", "foster")]
+    again = write_run("again", seed=1, settings={"seed": 1}).parent
+    assert [run.name for run in open_archives([paths[0], again])] == [f"{path.name}" for path in (paths[0], again)]

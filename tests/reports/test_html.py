@@ -160,7 +160,7 @@ def test_a_report_holds_everything_and_is_small(run_report, bundle_report):
         assert path.stat().st_size < 2_000_000
     runs, learned = run_report.read_text(encoding="utf-8"), bundle_report.read_text(encoding="utf-8")
     assert runs.count('<th class="n">boosted (%)</th>') >= 1
-    for part in ("2 runs compared", "Most confused pairs", "Variants after each task", "foster run digits"):
+    for part in ("2 runs compared", "Most confused pairs", "Variants after each task", "keep_networks=true"):
         assert part in runs
     for part in ("Every learn, before and after", "held-out accuracy", 'id="calibration"', 'id="exemplars"'):
         assert part in learned

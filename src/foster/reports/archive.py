@@ -1,6 +1,5 @@
 """Runs and bundles, read for figures and reports. Parts are read on demand."""
 
-import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +27,8 @@ from foster.learner.learner import Learner
 from foster.methods.refresh import grown_sizes
 from foster.networks.heads import Head
 from foster.networks.network import Network, Output
-from foster.reports.results import RunResult, find_results, read_result, without_notes
+from foster.reports.groups import run_names
+from foster.reports.results import FILE_NAME, RunResult, find_results, read_result, without_notes
 from foster.settings.experiment import Settings
 from foster.system.files import user_path
 from foster.system.output import printable
@@ -260,10 +260,6 @@ class BundleArchive(Archive):
         return images
 
 
-KEY_SECTIONS = re.compile(r"^(\w+\.)+(?=\w+=)")
-"""The sections of a dotted key before its last part."""
-
-
 def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archive]:
     """The bundle at each path, the run of a results file, or all runs in or below a folder."""
     archives: list[Archive] = []
@@ -272,20 +268,10 @@ def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archi
             archives.append(BundleArchive(path))
         else:
             archives += [RunArchive(result.path, data) for result in find_results([path])]
-    return _with_names_of_their_own(archives)
-
-
-def _with_names_of_their_own(archives: list[Archive]) -> list[Archive]:
-    """Give runs of one method different names: those of their folders, without what all of them share."""
-    names = [archive.name for archive in archives]
-    alike = [run for run in archives if isinstance(run, RunArchive) and names.count(run.name) > 1]
-    words = [(run.path.stem if run.path.is_file() else run.path.name).split(",") for run in alike]
-    shared = set.intersection(*map(set, words)) if words else set()
-    prefix = f"{alike[0].result.scenario}-" if len({run.result.scenario for run in alike}) == 1 else ""
-    own_words = [[word for word in own if word not in shared] or own for own in words]
-    long = [",".join(own).removeprefix(prefix) for own in own_words]
-    # `replay.later.learning_rate=0.1` -> `learning_rate=0.1`, where the names still differ.
-    short = [",".join(KEY_SECTIONS.sub("", word) for word in own).removeprefix(prefix) for own in own_words]
-    for run, name in zip(alike, short if len(set(short)) == len(set(long)) else long, strict=True):
-        run.name = printable(name)
+    runs = [archive for archive in archives if isinstance(archive, RunArchive)]
+    names = run_names([run.result for run in runs])
+    for run, name in zip(runs, names, strict=True):
+        file = run.result.path
+        of_file = file.parent.name if file.name == FILE_NAME else file.stem
+        run.name = printable(of_file) if names.count(name) > 1 else name
     return archives

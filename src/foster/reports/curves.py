@@ -4,8 +4,7 @@ import itertools
 import math
 import statistics
 import textwrap
-import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
@@ -255,34 +254,15 @@ def _of_same_tasks(runs: Iterable[RunResult]) -> Iterator[list[RunResult]]:
 
 
 def looks_of(named: Iterable[tuple[str, str]]) -> dict[str, Look]:
-    """The look of each group of runs, by its name, from pairs of method and name: the colour stands for the method,
-    marker and line style for the name."""
-    names: dict[str, set[str]] = {}
-    for method, name in named:
-        names.setdefault(method, set()).add(name)
+    """The look of each group of runs, by its name, from pairs of method and name.
+
+    The shortest name of a method has the method's look; the others have its colour and other markers or line styles.
+    """
     looks: dict[str, Look] = {}
-    for method in sorted(names):
-        looks |= _looks_of_recipes(method, names[method], set(looks.values()))
-    return looks
-
-
-def _looks_of_recipes(method: str, names: Iterable[str], others_have: Collection[Look]) -> dict[str, Look]:
-    """The recipe with the shortest name has the look of the method; the others get markers and line styles of their own
-    from a hash of their names, on a collision the next free ones."""
-    own = look_of(method)
-    plainest, *others = sorted(names, key=lambda name: (len(name), name))
-    # Two plug-ins may have the same colour by chance.
-    unused = [look for look in (own, *(replace(own, marker=marker) for marker in MARKERS)) if look not in others_have]
-    looks = {plainest: unused[0] if unused else own}
-    for name in others:
-        start, size = zlib.crc32(name.encode()), len(MARKERS)
-        order = [
-            Look(own.colour, MARKERS[(start + k) % size], LINE_STYLES[(start + k // size) % len(LINE_STYLES)])
-            for k in range(size * len(LINE_STYLES))
-        ]
-        taken = {look.marker for look in [*looks.values(), *others_have] if look.colour == own.colour}
-        unlike = [look for look in order if look.marker not in taken]
-        looks[name] = (unlike or [look for look in order if look not in looks.values()] or order)[0]
+    for method, name in sorted(set(named), key=lambda pair: (pair[0], len(pair[1]), pair[1])):
+        own, taken = look_of(method), set(looks.values())
+        others = (Look(own.colour, marker, style) for style in LINE_STYLES for marker in MARKERS)
+        looks[name] = next((look for look in (own, *others) if look not in taken), own)
     return looks
 
 

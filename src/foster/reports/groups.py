@@ -155,6 +155,17 @@ def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
     return groups
 
 
+def run_names(runs: Sequence[RunResult]) -> list[str]:
+    """A name for each run, as in a table; runs of the same name are told apart by their seeds."""
+    told = told_settings(runs)
+    shared = _shared(runs, told)
+    names = []
+    for run, changes in zip(runs, told, strict=True):
+        texts, of_all = _texts(changes, run.method), _texts(shared, run.method)
+        names.append(Group(run.method, run.augmentation, (run,), texts, of_all).name)
+    return [f"{name} s{run.seeds}" if names.count(name) > 1 else name for name, run in zip(names, runs, strict=True)]
+
+
 def _remark(run: RunResult) -> str:
     parts = [
         "" if run.finished else f"unfinished, {counted(len(run.accuracy), 'task')}",
@@ -218,7 +229,7 @@ def _usual_settings(scenario: str, method: str, recipe: str, kind: type[MethodSe
         recipes = []  # a recipe of the user's own: its settings are told
     overrides = [*([f"method={method}"] if kind else []), *(f"recipe={name}" for name in recipes)]
     try:
-        usual = load_settings(_presets()[scenario], overrides).complete()
+        usual = load_settings(presets()[scenario], overrides).complete()
     except (KeyError, SettingsError):  # there is no preset, or it does not fit the method
         options = method_section(method, {}, f"method {method}") if kind else MethodSettings()
         usual = Settings.model_construct(method=method, options=options).complete()
@@ -228,7 +239,7 @@ def _usual_settings(scenario: str, method: str, recipe: str, kind: type[MethodSe
 
 
 @cache
-def _presets() -> dict[str, str]:
+def presets() -> dict[str, str]:
     """The preset of each scenario, by the scenario's name."""
     return {load_settings(name).scenario: name for name in packaged_names("presets")}
 

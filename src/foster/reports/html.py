@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 
 from foster.bundle.files import folder_bytes
 from foster.bundle.history import entry_title
-from foster.errors import FosterError, SettingsError
+from foster.errors import FosterError
 from foster.reports.archive import Archive, BundleArchive, RunArchive, open_archives
 from foster.reports.figures import KINDS
-from foster.reports.groups import by_scenario, titled
+from foster.reports.groups import by_scenario, presets, titled
 from foster.reports.mistakes import ClassRow, calibration_figure, class_rows, confused_pairs, surest_mistakes
 from foster.reports.style import COLOURS, GRID, GROUND, INK, SOFT_INK, SPARE_COLOURS, look_of, styled
 from foster.reports.tables import Grid, summary_grids
@@ -47,8 +47,8 @@ THEMED = tuple(
 )
 """Colours that a style sheet can change, for a dark page: each is a CSS variable, `--c` and its hexadecimal digits."""
 
-MACHINE = {*FREE_SETTINGS} - {"plugins"}
-"""Settings that decide where and how a run computes, not what it learns."""
+MACHINE = {*FREE_SETTINGS, "recipe"} - {"plugins"}
+"""Settings that a command need not repeat: they decide where and how a run computes, or name a recipe."""
 
 
 @dataclass
@@ -193,7 +193,7 @@ def _run_part(page: Page, run: RunArchive, *, is_alone: bool) -> dict[str, Any]:
         "by_task": result if result.shown_variants else None,
         # With its networks, which some figures need.
         "command": " ".join(
-            page.tried(f"the command of {run.name}", lambda: [command(run.settings), "keep_networks=true"])
+            page.tried(f"the command of {run.name}", lambda: [command(run.settings, run.folder), "keep_networks=true"])
         ),
         "pairs": page.tried(f"confused pairs of {run.name}", lambda: confused_pairs(run)),
     }
@@ -267,31 +267,22 @@ def svg(figure: Figure) -> Markup:
     return Markup(text.replace("<svg", f'<svg style="{sizes}"', 1))
 
 
-def command(settings: Settings) -> str:
-    """`foster run PRESET KEY=VALUE...`: from the preset that needs the fewest changes."""
-    candidates = [(name, _changes(settings, name)) for name in packaged_names("presets")]
-    preset, changes = min(candidates, key=lambda pair: len(pair[1]))
-    return shlex.join(["foster", "run", preset, *changes])
-
-
-def _changes(settings: Settings, preset: str) -> list[str]:
-    """The overrides that the preset needs; the method comes first, because defaults depend on it."""
-    wanted = _learned(settings)
-    given = load_settings(preset)
-    method = [f"method={settings.method}"] if given.method != settings.method else []
-    try:
-        before = _learned(load_settings(preset, method))
-    except SettingsError:  # the method alone does not fit this preset
-        before = _learned(given)
-    # What has no effect would be refused; a recipe of one's own is known by what it changed.
-    silent = set() if wanted["recipe"] in packaged_names("recipes") else {"recipe"}
-    silent |= {key for key in wanted if settings.why_unused(key)}
-    keys = [key for key in before | wanted if before.get(key) != wanted.get(key) and key not in silent]
-    taken_away = [f"{key}=none" for key in keys if wanted.get(key) is None and key in before]
-    changed = [f"{key}={value_text(wanted[key])}" for key in keys if wanted.get(key) is not None and key != "method"]
-    # What is taken away comes first: two budgets of the memory exclude each other.
-    return [*method, *taken_away, *changed]
+def command(settings: Settings, folder: Path) -> str:
+    """`foster run PRESET KEY=VALUE...`; for a scenario without a preset, the settings are those of the run's folder."""
+    preset = presets().get(settings.scenario)
+    if preset is None:
+        return shlex.join(["foster", "run", str(folder)])
+    recipes = [name for name in settings.recipe.split("+") if name in packaged_names("recipes")]
+    first = [f"method={settings.method}", *(f"recipe={name}" for name in recipes)]
+    before, wanted = (_learned(each) for each in (load_settings(preset, first), settings))
+    # A setting without effect would be refused; a recipe of one's own is known by what it changed.
+    keys = [key for key in before | wanted if before.get(key) != wanted.get(key) and not settings.why_unused(key)]
+    # What is unset comes first: two budgets of the memory exclude each other.
+    unset = [f"{key}=none" for key in keys if wanted.get(key) is None]
+    changed = [f"{key}={value_text(wanted[key])}" for key in keys if wanted.get(key) is not None]
+    return shlex.join(["foster", "run", preset, *first, *unset, *changed])
 
 
 def _learned(settings: Settings) -> dict[str, Any]:
+    """The settings that decide what is learned, by dotted key."""
     return {key: value for key, value in flat(settings.nested()).items() if key.split(".")[0] not in MACHINE}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -289,19 +290,13 @@ def label_ends(axes: Axes, ends: Sequence[End], height: float) -> None:
 def spaced(heights: Sequence[float], sizes: Sequence[float], bottom: float, top: float) -> list[float]:
     """The centres of labels of these sizes for descending `heights`: moved as little as possible so that they do not
     overlap and, where there is room, lie between bottom and top."""
-    if not heights:
-        return []
-    above = list(itertools.accumulate((statistics.fmean(pair) for pair in itertools.pairwise(sizes)), initial=0.0))
-    # Isotonic regression by pooling: with the sizes of all labels above it added to each height, labels do not overlap
-    # where these sums descend. Neighbours whose sums do not descend are moved to their mean.
-    blocks: list[list[float]] = []
-    for height, offset in zip(heights, above, strict=True):
-        blocks.append([height + offset])
-        while len(blocks) > 1 and statistics.fmean(blocks[-2]) < statistics.fmean(blocks[-1]):
-            blocks[-2:] = [blocks[-2] + blocks[-1]]
-    levels = [statistics.fmean(block) for block in blocks for _ in block]
+    from scipy.optimize import isotonic_regression
+
+    # Labels do not overlap where the heights, with the sizes of all labels above added, descend.
+    above = np.cumsum([0.0, *(statistics.fmean(pair) for pair in itertools.pairwise(sizes))])
+    levels = isotonic_regression(heights + above, increasing=False).x
     highest, lowest = top - sizes[0] / 2, bottom + sizes[-1] / 2 + above[-1]
-    return [max(min(level, highest), lowest) - offset for level, offset in zip(levels, above, strict=True)]
+    return (np.maximum(np.minimum(levels, highest), lowest) - above).tolist()  # type: ignore[no-any-return]
 
 
 def check_figure_path(path: Path) -> None:
