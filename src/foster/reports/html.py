@@ -21,7 +21,7 @@ from foster.reports.figures import KINDS
 from foster.reports.groups import by_scenario, presets, titled
 from foster.reports.mistakes import ClassRow, calibration_figure, class_rows, confused_pairs, surest_mistakes
 from foster.reports.style import COLOURS, GRID, GROUND, INK, SOFT_INK, SPARE_COLOURS, look_of, styled
-from foster.reports.tables import Grid, summary_grids
+from foster.reports.tables import Grid, accuracy_grids, summary_grids
 from foster.settings.base import FREE_SETTINGS, flat
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.methods import METHOD_SETTINGS
@@ -67,9 +67,7 @@ class Page:
     title: str
     version: str = __version__
     headlines: list[tuple[str, str]] = field(default_factory=list)
-    compared: Sequence[RunArchive] = ()
-    summaries: Sequence[Grid] = ()
-    variants: Sequence[str] = ()
+    tables: Sequence[Grid] = ()
     figures: list[Shown] = field(default_factory=list)
     class_columns: list[str] = field(default_factory=list)
     classes: list[Any] = field(default_factory=list)
@@ -110,9 +108,8 @@ def page_of(archives: Sequence[Archive]) -> Page:
         page.headlines = _run_headlines(runs[0])
     if len(bundles) == 1 and not runs:
         page.headlines = _bundle_headlines(bundles[0])
-    page.compared = runs if len(runs) > 1 else ()
-    page.variants = list(dict.fromkeys(name for run in page.compared for name in run.result.shown_variants))
-    page.summaries = summary_grids([run.result for run in runs]) if len(runs) > 1 else []
+    results = [run.result for run in runs]
+    page.tables = [*(summary_grids(results) if len(runs) > 1 else []), *accuracy_grids(results)]
     for kind in OF_ALL if runs else ():
         page.figures += page.drawn(kind, runs)
     page.classes = page.tried("accuracy by class", lambda: _class_rows(page, runs)) if runs else []
@@ -190,7 +187,6 @@ def _run_part(page: Page, run: RunArchive, *, is_alone: bool) -> dict[str, Any]:
         "environment": result.environment,
         "settings": _settings(result.settings),
         "figures": [figure for kind in kinds for figure in page.drawn(kind, [run])],
-        "by_task": result if result.shown_variants else None,
         # With its networks, which some figures need.
         "command": " ".join(
             page.tried(f"the command of {run.name}", lambda: [command(run.settings, run.folder), "keep_networks=true"])
