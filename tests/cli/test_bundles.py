@@ -88,13 +88,6 @@ def test_the_settings_are_listed_with_their_meaning(command: Command) -> None:
         assert text in done.out
 
 
-@pytest.mark.parametrize("name", ["learn", "predict", "evaluate", "export", "info", "promote", "rollback"])
-def test_every_command_has_help(command: Command, name: str) -> None:
-    done = command(name, "--help")
-    assert done.code == 0
-    assert "Usage" in done.out
-
-
 def test_a_class_is_renamed_merged_and_forgotten_in_new_bundles(command: Command, bundle: Path) -> None:
     before = contents(bundle)
     command("promote", bundle)
@@ -171,10 +164,3 @@ def test_what_cannot_be_gets_one_line_and_nothing_is_written(
     assert [line.startswith("foster: ") for line in done.err.splitlines()].count(True) == 1
     assert contents(bundle) == before
     assert [path.name for path in Path().iterdir()] == ["v1"]
-
-
-def test_help_says_what_the_commands_do(command: Command) -> None:
-    told = command("--help").out
-    for name in ("rename", "merge", "forget"):
-        assert name in told
-        assert "--promote" in command(name, "--help").out

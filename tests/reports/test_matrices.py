@@ -45,12 +45,3 @@ def test_an_accuracy_matrix_is_written_out_task_by_task(write_run):
     assert accuracy_matrix_figure([run], ["mine"]).axes[0].get_title(loc="left").startswith("mine, digits-b0-inc2: ")
     with pytest.raises(DataError, match="accuracy matrix"):
         accuracy_matrix_figure([read_result(write_run("b"))])
-
-
-def test_the_colours_of_many_matrices_are_told_beside_the_first_row(write_run):
-    run = read_result(write_run("a", accuracy_matrix=[[90.0], [70.0, 50.0]]))
-    figure = accuracy_matrix_figure([run] * 10)
-    figure.draw_without_rendering()
-    first, bar = figure.axes[0].get_position(), figure.axes[-1].get_position()
-    assert first.y0 < bar.y0 < bar.y1 < first.y1
-    assert bar.width < 0.1 * first.width

@@ -7,7 +7,7 @@ import pytest
 from foster.errors import FolderError
 from foster.reports.curves import accuracy_figure
 from foster.reports.results import read_result
-from foster.reports.style import ENDINGS, check_figure_path, new_figure, save_figure, some_of, spaced, styled
+from foster.reports.style import ENDINGS, check_figure_path, new_figure, save_figure, spaced, styled
 
 
 def test_labels_keep_their_distance_and_stay_near_their_curves():
@@ -69,9 +69,3 @@ def test_the_same_figure_is_the_same_file(tmp_path: Path):
             figure.subplots().plot([1, 2])
         save_figure(figure, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
-
-
-def test_few_of_many_lines_are_drawn():
-    assert some_of([]) == []
-    assert some_of(list(range(25))) == list(range(25))
-    assert some_of(list(range(99))) == list(range(0, 99, 4))

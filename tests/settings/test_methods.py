@@ -108,20 +108,3 @@ def test_what_foster_leaves_to_the_learner_is_the_published_number_in_a_run() ->
 )
 def test_facts_of_methods_are_those_of_their_papers(fact: str, value: object, names: list[str]) -> None:
     assert [name for name, settings in METHOD_SETTINGS.items() if getattr(settings, fact) == value] == names
-
-
-@pytest.mark.parametrize(
-    ("name", "key", "wrong"),
-    [
-        ("podnet", "num_proxies", (0, 1001)),
-        ("coil", "sinkhorn", (0,)),
-        ("bic", "validation_share", (0, 0.5)),
-        ("foster", "compress_cutmix", (-0.1, 1.1)),
-        ("foster", "boost_branches", (0, 9)),
-        ("foster", "temperature", (0,)),
-    ],
-)
-def test_a_value_out_of_bounds_is_refused(name: str, key: str, wrong: tuple[float, ...]) -> None:
-    for value in wrong:
-        with pytest.raises(ValueError, match=r"greater than|less than"):
-            METHOD_SETTINGS[name](**{key: value})

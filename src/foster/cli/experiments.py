@@ -1,4 +1,4 @@
-"""Commands for experiments: run, resume, plan, sweep, study, list, table, figure, report, watch; prepare is hidden."""
+"""Commands for experiments: run, resume, plan, sweep, study, list, table, figure, report, watch."""
 
 import json
 import textwrap

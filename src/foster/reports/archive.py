@@ -268,9 +268,11 @@ def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archi
             archives.append(BundleArchive(path))
         else:
             archives += [RunArchive(result.path, data) for result in find_results([path])]
-    runs = [archive for archive in archives if isinstance(archive, RunArchive)]
-    names = run_names([run.result for run in runs])
-    for run, name in zip(runs, names, strict=True):
+    names = [archive.name for archive in archives]
+    # Runs of one method are told apart by their settings and seeds, else by their files.
+    alike = [run for run in archives if isinstance(run, RunArchive) and names.count(run.name) > 1]
+    names = run_names([run.result for run in alike])
+    for run, name in zip(alike, names, strict=True):
         file = run.result.path
         of_file = file.parent.name if file.name == FILE_NAME else file.stem
         run.name = printable(of_file) if names.count(name) > 1 else name

@@ -25,7 +25,6 @@ from foster.reports.style import (
     look_of,
     new_figure,
     points,
-    some_of,
     styled,
 )
 
@@ -116,7 +115,7 @@ def _draw_norms(axes: Axes, archive: Archive, norms: NDArray[np.float32]) -> Non
         axes.plot((first - 0.5, last - 0.5), (mean, mean), color=colour, linewidth=2)
         if len(edges) <= 13 and last > first:
             axes.text((first + last - 1) / 2, mean, f"{mean:.2f}", ha="center", va="bottom", size=points(8), color=INK)
-    for edge in some_of(edges[1:-1].tolist()):
+    for edge in edges[1:-1].tolist():
         axes.axvline(edge - 0.5, color=SOFT_INK, linewidth=0.5)
     axes.set(title=archive.name, xlim=(-0.5, len(norms) - 0.5), ylim=(0, 1.15 * float(norms.max())))
     axes.set_ylabel("norm of row")
@@ -150,12 +149,6 @@ def loss_figure(archives: Sequence[RunArchive]) -> Figure:
     return figure
 
 
-def _alone(values: NDArray[np.float64]) -> list[int]:
-    """The positions of values without neighbours, such as the loss of a phase of one epoch."""
-    padded = np.pad(~np.isnan(values), 1)
-    return np.flatnonzero(padded[1:-1] & ~padded[:-2] & ~padded[2:]).tolist()
-
-
 def _draw_losses(axes: Axes, archive: RunArchive) -> None:
     epochs = archive.epochs
     if not epochs:
@@ -166,9 +159,9 @@ def _draw_losses(axes: Axes, archive: RunArchive) -> None:
     numbers = np.insert(np.arange(1.0, len(epochs) + 1), starts[1:], np.nan)
     for term, colour in zip(terms, COLOURS * (1 + len(terms) // len(COLOURS)), strict=False):
         values = np.insert([event.losses.get(term, math.nan) for event in epochs], starts[1:], math.nan)
-        dots: dict[str, Any] = {"marker": ".", "markersize": points(2.5), "markevery": _alone(values)}
-        axes.plot(numbers, values, label=term, color=colour, linewidth=points(1.2), **dots)
-    for start in some_of(starts[1:]):
+        # The loss of a phase of one epoch is a point without a line.
+        axes.plot(numbers, values, ".-", label=term, color=colour, linewidth=points(1.2), markersize=points(2))
+    for start in starts[1:]:
         axes.axvline(start + 0.5, color=SOFT_INK, linewidth=0.5)
     middles = [(start + end) / 2 for start, end in zip(starts, [*starts[1:], len(epochs)], strict=True)]
     if len(starts) <= 12:

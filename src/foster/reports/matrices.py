@@ -1,7 +1,6 @@
 """Figures of matrices: accuracy by task, and confusion between classes."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from foster.errors import DataError
 from foster.reports.archive import Archive
 from foster.reports.results import RunResult
-from foster.reports.style import columns, format_of_panels, grid_of_axes, new_figure, points, some_of, styled, wrapped
+from foster.reports.style import columns, format_of_panels, grid_of_axes, new_figure, points, styled, wrapped
 
 PANELS_IN_A_ROW = 3
 MOST_NAMED = 20
@@ -99,7 +98,7 @@ def _panels(titles: Sequence[str], side: float) -> tuple[Figure, list[Axes]]:
 
 def _mark_tasks(axes: Axes, archive: Archive) -> None:
     edges = np.cumsum((0, *archive.task_sizes))
-    for edge in some_of(edges[1:-1].tolist()):
+    for edge in edges[1:-1].tolist():
         axes.axhline(edge - 0.5, color="white", linewidth=0.5, alpha=0.7)
         axes.axvline(edge - 0.5, color="white", linewidth=0.5, alpha=0.7)
     if len(archive.class_names) <= MOST_NAMED:
@@ -120,11 +119,7 @@ def _write_values(axes: Axes, values: NDArray[np.float64]) -> None:
 
 
 def _colour_bar(figure: Figure, picture: AxesImage, panels: list[Axes], label: str):  # type: ignore[no-untyped-def]
-    if columns(PANELS_IN_A_ROW) == 1:
-        bar = figure.colorbar(picture, ax=panels, location="bottom", aspect=40, pad=0.02, label=label)
-    else:
-        num_rows = -(-len(panels) // PANELS_IN_A_ROW)
-        beside_first: dict[str, Any] = {"shrink": 0.6 / num_rows, "anchor": (0, (num_rows - 0.8) / (num_rows - 0.6))}
-        bar = figure.colorbar(picture, ax=panels, aspect=30, pad=0.02, label=label, **beside_first)
+    location = "bottom" if columns(PANELS_IN_A_ROW) == 1 else "right"
+    bar = figure.colorbar(picture, ax=panels, location=location, aspect=40, pad=0.02, label=label)
     bar.outline.set_visible(False)
     return bar

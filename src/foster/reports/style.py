@@ -122,9 +122,6 @@ LETTER = 0.077
 """Approximate width of a letter of a label, in inches."""
 LETTERS_IN_A_LINE = 44
 
-MOST_LINES = 25
-"""Most lines that separate tasks in one figure."""
-
 
 @dataclass(frozen=True)
 class Look:
@@ -212,11 +209,6 @@ def grid_of_axes(figure: Figure, count: int, num_columns: int) -> list[Axes]:
     for spare in made[count:]:
         spare.remove()
     return list(made[:count])
-
-
-def some_of(edges: Sequence[int]) -> Sequence[int]:
-    """At most `MOST_LINES` of the borders between tasks, evenly chosen."""
-    return edges[:: -(-len(edges) // MOST_LINES) or 1]
 
 
 def wrapped(title: str, width: float) -> str:
