@@ -62,14 +62,6 @@ def test_a_scenario_is_a_sequence_of_tasks(scenario: Scenario) -> None:
     assert [(task.index, task.num_known, task.num_new) for task in scenario] == [(0, 0, 4), (1, 4, 3), (2, 7, 3)]
 
 
-@pytest.mark.parametrize("index", [3, -1])
-def test_a_task_beyond_the_end_is_an_index_error(scenario: Scenario, index: int) -> None:
-    with pytest.raises(IndexError, match="has 3 tasks"):
-        scenario[index]
-    with pytest.raises(IndexError):
-        scenario.test_up_to(index)
-
-
 def test_the_last_task_takes_what_remains(dataset: Dataset) -> None:
     scenario = Scenario(dataset, 0, 3, range(10))
     assert [task.num_new for task in scenario] == [3, 3, 3, 1]

@@ -92,8 +92,7 @@ class Scenario:
     def __getitem__(self, index: int) -> Task:
         """The task `index` with its new images, without exemplars. Photos are decoded once for the whole task; those
         that cannot be read are left out."""
-        self._check_index(index)
-        first = sum(self.task_sizes[:index])
+        num_known, num_new = sum(self.task_sizes[:index]), self.task_sizes[index]
         images = self._seen(self._train, index, self._train.beside["task"] == index)
         images = replace(images, beside={name: rows for name, rows in images.beside.items() if name != "task"})
         decoded = replace(images, stack=images.stack.for_task(f"task {index + 1}")).readable()
@@ -101,21 +100,16 @@ class Scenario:
         for name, before, after in zip(images.class_names, *(count.tolist() for count in counts), strict=True):
             if before and not after:
                 raise DataError(f"none of the {before} photos of class '{name}' can be read")
-        return Task(index, first, self.task_sizes[index], decoded)
+        return Task(index, num_known, num_new, decoded)
 
     def test_up_to(self, index: int) -> ImageSet:
         """The test images of all tasks up to `index`, with the task of each (`beside["task"]`)."""
-        self._check_index(index)
         return self._seen(self._test, index, self._test.beside["task"] <= index).readable()
 
     def _seen(self, images: ImageSet, index: int, is_wanted: Tensor) -> ImageSet:
         """The selected images, with the names of the classes up to task `index`."""
         num_seen = sum(self.task_sizes[: index + 1])
         return replace(images.select(is_wanted), class_names=images.class_names[:num_seen])
-
-    def _check_index(self, index: int) -> None:
-        if not 0 <= index < len(self):
-            raise IndexError(f"there is no task {index}: '{self.name}' has {len(self)} tasks")
 
 
 def _with_tasks(images: ImageSet, sizes: Sequence[int]) -> ImageSet:

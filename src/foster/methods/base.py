@@ -210,10 +210,9 @@ def checked_phases(method: Method[Any], phases: Iterable[Phase | Evaluate]) -> I
     yield from parts_of(phases)
     for name, content in _attributes(method).items():
         if before.get(name) != content:
-            kind = f"{type(method).__module__}.{type(method).__qualname__}"
             raise TrainingError(
-                f"method {kind} changes self.{name} during a task, which a resumed run would lose; keep it in a "
-                f"buffer of the network (register_buffer in new_network)"
+                f"method {method._origin} changes self.{name} during a task, which a resumed run would lose; keep it "
+                f"in a buffer of the network (register_buffer in new_network)"
             )
 
 

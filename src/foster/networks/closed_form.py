@@ -74,10 +74,8 @@ class ClosedFormHead(nn.Module):
         """The head of all images so far and of these, with features `[N, in_features]` and labels `[N]`."""
         return self._of(self.statistics.added(features, labels, self.mapped))
 
-    def grown(self, num_new: int, in_features: int | None = None) -> Self:
+    def grown(self, num_new: int) -> Self:
         """A head with `num_new` more classes without images; their weights are 0."""
-        if in_features not in (None, self.in_features):
-            raise ValueError(f"a closed-form head keeps its {self.in_features} features and cannot take {in_features}")
         head = self._shared()
         head._set(self.statistics.grown(num_new))
         head.weight = _constant(functional.pad(self.weight, (0, 0, 0, num_new)))

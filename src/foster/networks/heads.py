@@ -164,10 +164,8 @@ class CosineHead(nn.Module):
         cosines = cosines.reshape(-1, self.num_classes, self.num_proxies)
         return (cosines.softmax(dim=2) * cosines).sum(dim=2) * self.scale
 
-    def grown(self, num_new: int, in_features: int | None = None) -> "CosineHead":
+    def grown(self, num_new: int) -> "CosineHead":
         """A new head with `num_new` more classes. Present proxies become old ones, frozen; `scale` is kept."""
-        if in_features not in (None, self.in_features):
-            raise ValueError(f"a cosine head keeps its {self.in_features} features and cannot take {in_features}")
         num_old = self.num_classes
         head = CosineHead(self.in_features, num_old + num_new, self.num_proxies, num_old).to(self.new_proxies)
         with torch.no_grad():

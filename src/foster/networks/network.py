@@ -123,6 +123,7 @@ class Network(nn.Module):
         The old branches are frozen. The new branch starts as a copy of the newest. The head keeps its weights for known
         classes on old features; all other weights are new.
         """
+        assert isinstance(self.head, Head)
         new_branch = self.trained_copy(-1)
         head = self.head.grown(num_new, in_features=self.feature_size + new_branch.feature_size)
         return Network([*self.frozen_branches(), new_branch], head)

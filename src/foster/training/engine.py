@@ -35,8 +35,7 @@ def find_device(name: str) -> torch.device:
         device = torch.device("cuda", device.index or 0)
         num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if device.index >= num_gpus:
-            visible = f"{num_gpus} GPUs are" if num_gpus != 1 else "1 GPU is"
-            raise DeviceError(f"device '{name}' was asked for, but {visible} visible to torch; use device=cpu or auto")
+            raise DeviceError(f"device '{name}': torch sees {num_gpus} GPUs; use device=cpu or auto")
     return device
 
 
