@@ -4,11 +4,10 @@ first.
     python benchmarks/imagenet.py --folder /tmp/photos --out imagenet.json       # on a GPU: 33,000 photos, 3 tasks
     python benchmarks/imagenet.py --folder /tmp/photos --part decode,augment     # some parts alone
 
-Parts: make (JPEGs of 300 to 500 pixels), decode (photos a second, on all cores and on fewer threads), augment
-(milliseconds a batch), infer (images a second, by batch size), foster and wa (whole runs of three tasks: images a
-second of each phase, compared with those of the same steps on prepared images without augmentation). Every second of a
-task is counted in one part; the result also has an estimate for the preset's number of epochs. The numbers are written
-after every part.
+Parts: make (JPEGs of 300 to 500 pixels), decode (photos a second, on all cores), augment (milliseconds a batch), foster
+and wa (whole runs of three tasks: images a second of each phase, compared with those of the same steps on prepared
+images without augmentation). Every second of a task is counted in one part; the result also has an estimate for the
+preset's number of epochs. The numbers are written after every part.
 """
 
 import argparse
@@ -42,18 +41,14 @@ from foster.data.task import Task
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import build_engine
 from foster.experiment.plan import _seconds_a_step, make_plan
-from foster.networks import build_backbone
-from foster.networks.heads import Head
-from foster.networks.network import Network
 from foster.seeding import Address, generator
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.datasets import PhotoSettings
 from foster.settings.experiment import Settings, load_settings
-from foster.training import engine as engine_module
 from foster.training.engine import find_device
 from foster.training.phase import Phase
 
-PARTS = ("make", "decode", "augment", "infer", "foster", "wa")
+PARTS = ("make", "decode", "augment", "foster", "wa")
 NUM_TEST = 10
 DECODING = "decoding"
 
@@ -174,27 +169,6 @@ def measure_augment(arguments: argparse.Namespace, data: Path) -> dict[str, Any]
         for kind, seconds in timings.items():
             found["_".join(filter(None, (name, kind, "ms")))] = 1e3 * statistics.median(seconds)
     return found
-
-
-def measure_infer(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
-    """Images a second of inference on decoded photos, by batch size."""
-    settings = settings_of(arguments, data, "foster", arguments.epochs_scale)
-    engine = build_engine(settings.engine, settings.device, settings.facts.mean, settings.facts.std)
-    images = training_set(arguments, data, 2048 if engine.device.type == "cuda" else 8)
-    backbone = build_backbone(arguments.backbone)
-    network = Network([backbone], Head(backbone.feature_size, arguments.classes)).to(engine.device)
-    kind, rates = engine.device.type, {}
-    usual = engine_module.INFERENCE_PIXELS[kind]
-    for pixels in (2**21, 2**22, 2**23, 2**24):
-        engine_module.INFERENCE_PIXELS[kind] = pixels
-        seconds = []
-        for _ in range(2):  # the second time is what counts
-            began = time.perf_counter()
-            engine.infer(network, images.stack).logits.sum().item()
-            seconds.append(time.perf_counter() - began)
-        rates[engine_module.inference_batch_size(images.image_size, engine.device)] = len(images) / seconds[-1]
-    engine_module.INFERENCE_PIXELS[kind] = usual
-    return {"images": len(images), "images_a_second_by_batch": rates}
 
 
 def settings_of(arguments: argparse.Namespace, data: Path, method: str, scale: float, *more: str) -> Settings:

@@ -26,7 +26,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
 from torch import Tensor
 
 import foster
@@ -39,14 +38,8 @@ from foster.learner.features import stored_features
 from foster.networks.adapted import choose_backbone
 from foster.networks.heads import RootHead
 from foster.networks.network import Network
-from foster.networks.statistics import (
-    Statistics,
-    discriminants,
-    discriminants_of_few,
-    random_features,
-    random_weights,
-    ridge_of_features,
-)
+from foster.networks.statistics import Statistics, discriminants, discriminants_of_few, random_features, random_weights
+from foster.networks.statistics import ridge as solve_ridge
 from foster.seeding import Address
 
 BACKBONE = "efficientnet_lite0"
@@ -92,7 +85,8 @@ def ridge(roots: Tensor, labels: Tensor) -> Scores:
     def mapped(asked: Tensor) -> Tensor:
         return random_features((asked - centre) * scale, weight, bias).double() / 2000**0.5
 
-    solution = ridge_of_features(mapped(roots), labels, int(labels.max()) + 1, 0.1)
+    statistics = sums(mapped(roots), labels)
+    solution = solve_ridge(statistics.second_moment, statistics.sums, 0.1)
     return lambda asked: mapped(asked) @ solution.T
 
 
@@ -120,18 +114,6 @@ TITLES = {
     "ridge": "ridge, 2,000 random features of roots",
     "logistic": "logistic regression on roots",
 }
-
-
-def square(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    return ImageOps.fit(image, size, Image.Resampling.BILINEAR)
-
-
-def bars(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    return ImageOps.pad(image, size, Image.Resampling.BILINEAR, color=(128, 128, 128))
-
-
-FRAMES = {"square": square, "bars": bars}
-"""Ways to see a photo that is not square which `foster learn` does not have."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +159,6 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=20, help="photos of a class that are measured on")
     parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--side", type=int, default=192)
-    parser.add_argument("--resize", choices=("stretch", *FRAMES), default="stretch")
     parser.add_argument("--heads", nargs="*", choices=tuple(HEADS), default=list(HEADS))
     parser.add_argument("--learner", nargs="*", default=[], metavar="'KEY=VALUE ...'", help="foster learn, with these")
     parser.add_argument("--title", help="what the photos are, for the table")
@@ -257,19 +238,15 @@ def compute(
     choice = choose_backbone(BACKBONE, (given.side, given.side))
     backbone = choice.make()
     resizing = Resizing(given.side, given.side)
-    frame = FRAMES.get(given.resize)
     preprocessing = Preprocessing.model_validate({**vars(resizing), "mean": choice.mean, "std": choice.std})
     classifier = Classifier(Network([backbone], RootHead(backbone.feature_size, 0)), preprocessing)
     features = torch.zeros(len(files), backbone.feature_size, dtype=torch.float16)
-
-    def look(image: Image.Image) -> Tensor:
-        return resizing(frame(image, resizing.size) if frame else image)
 
     def fill(positions: list[int]) -> float:
         began = time.process_time()
         for first in range(0, len(positions), AT_ONCE):
             chosen = positions[first : first + AT_ONCE]
-            images = list(each_decoded([files[k][0] for k in chosen], look, given.side))
+            images = list(each_decoded([files[k][0] for k in chosen], resizing, given.side))
             if unreadable := [image for image in images if isinstance(image, ImageError)]:
                 raise unreadable[0]
             features[chosen] = stored_features(

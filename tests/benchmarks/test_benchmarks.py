@@ -31,15 +31,25 @@ NEEDS_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), 
 DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_GPU)]
 
 
-@pytest.fixture(scope="module")
-def whole_run() -> ModuleType:
-    """The script run.py as a module."""
-    found = importlib.util.spec_from_file_location("whole_run", FOLDER / "run.py")
+def imported(name: str) -> ModuleType:
+    """A script as a module."""
+    found = importlib.util.spec_from_file_location(f"benchmark_{name}", FOLDER / f"{name}.py")
     assert found is not None
     assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
+    module = sys.modules[found.name] = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def whole_run() -> ModuleType:
+    return imported("run")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
+def test_every_script_finds_what_it_imports(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(FOLDER)
+    assert imported(name).main
 
 
 def make_feed(kind: type[Feed], device: str, num_images: int = 40) -> Feed:
