@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from foster.bundle.files import (
+from foster.bundle.folder import (
     BundleError,
     folder_bytes,
     read_checked,
     remove_unfinished,
-    sha256,
     writing_folder,
 )
+from foster.bundle.manifest import sha256
 from foster.errors import FolderError
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from foster.bundle import folder as bundle_folder
-from foster.bundle import manifest as bundle_manifest
-from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, sha256
-from foster.bundle.folder import read_bundle, write_bundle
-from foster.bundle.manifest import LABELS, SCHEMA, read_manifest
+from foster.bundle.folder import MANIFEST, BundleError, read_bundle, read_manifest, write_bundle
+from foster.bundle.manifest import LABELS, PHOTOS, SCHEMA, WEIGHTS, sha256
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing, image_id
 from foster.errors import FolderError
@@ -73,7 +72,7 @@ def test_what_is_read_is_what_was_written_bit_for_bit(bundle: Path) -> None:
     assert found.weights.keys() == WEIGHT_VALUES.keys()
     assert all(torch.equal(found.weights[name], value) for name, value in WEIGHT_VALUES.items())
     for use, memory in (("exemplars", EXEMPLARS), ("held-out", HELD_OUT)):
-        again = found.memory(use, "v1")  # type: ignore[arg-type]
+        again = found.memory(use)  # type: ignore[arg-type]
         assert again.counts.tolist() == memory.counts.tolist()
         assert torch.equal(again.state()["images"], memory.state()["images"])
 
@@ -88,7 +87,10 @@ def test_a_person_and_other_programs_can_read_it(bundle: Path) -> None:
     assert names == {MANIFEST, *data["files"]}
     assert all(facts["sha256"] == sha256((bundle / name).read_bytes()) for name, facts in data["files"].items())
     assert all(name.isascii() for name in names)
-    assert {Path(name).suffix for name in names} == {".json", ".txt", ".png", ".safetensors"}, "no pickle"
+    assert {Path(name).suffix for name in names} == {".json", ".txt", ".zip", ".safetensors"}, "no pickle"
+    with zipfile.ZipFile(bundle / PHOTOS) as archive:
+        assert archive.namelist() == [entry["file"] for entry in data["exemplars"]]
+        assert Image.open(archive.open(archive.namelist()[0])).size == (5, 6)
 
 
 def test_weights_in_an_unusual_layout_are_stored_plainly(tmp_path: Path) -> None:
@@ -140,10 +142,6 @@ def test_another_schema_version_is_one_clear_line(version: int, bundle: Path) ->
         read_bundle(bundle)
 
 
-def first_png(bundle: Path) -> Path:
-    return sorted((bundle / "exemplars").rglob("*.png"))[0]
-
-
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
 
@@ -159,8 +157,8 @@ def flip_a_bit(path: Path) -> None:
     [
         (lambda b: truncate(b / WEIGHTS), "network.safetensors.*truncated"),
         (lambda b: flip_a_bit(b / WEIGHTS), "network.safetensors.*hash"),
-        (lambda b: flip_a_bit(first_png(b)), r"exemplars/.*png.*hash differs"),
-        (lambda b: first_png(b).unlink(), r"exemplars/.*png' is missing"),
+        (lambda b: flip_a_bit(b / PHOTOS), "photos.zip.*hash"),
+        (lambda b: (b / PHOTOS).unlink(), "photos.zip.*missing"),
         (lambda b: (b / LABELS).write_text("dog\ncat\nowl\n"), "labels.txt"),
         (lambda b: truncate(b / MANIFEST), "bundle.json"),
         (lambda b: (b / MANIFEST).unlink(), "bundle.json"),
@@ -225,7 +223,7 @@ def test_a_link_that_moves_while_a_bundle_is_read_does_not_mix_two(
     other, link = shutil.copytree(bundle, tmp_path / "other"), tmp_path / "current"
     (other / WEIGHTS).write_bytes(b"something else")
     link.symlink_to(bundle.name)
-    read = bundle_manifest.read_json
+    read = bundle_folder.read_json
 
     def moving(*given: Any, **options: Any) -> Any:
         data = read(*given, **options)
@@ -233,7 +231,7 @@ def test_a_link_that_moves_while_a_bundle_is_read_does_not_mix_two(
         link.symlink_to(other.name)
         return data
 
-    monkeypatch.setattr(bundle_manifest, "read_json", moving)
+    monkeypatch.setattr(bundle_folder, "read_json", moving)
     assert read_bundle(link).weights
 
 
@@ -247,7 +245,7 @@ def test_an_exemplar_that_claims_many_pixels_is_refused_before_any_is_decoded(
     found.image_files[entry.file] = file.getvalue()
     monkeypatch.setattr("foster.data.photos.stack.decoded", lambda *given: pytest.fail("something was decoded"))
     with pytest.raises(BundleError, match=r"is not \d+ x \d+"):
-        found.memory(entry.use, "v1")
+        found.memory(entry.use)
 
 
 def test_a_bundle_that_the_memory_cannot_hold_is_not_read(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,11 @@
 
 import copy
 import hashlib
+import io
 import json
 import math
 import shutil
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import foster
-from foster.bundle.folder import read_bundle
-from foster.bundle.manifest import read_manifest
+from foster.bundle.folder import BundleError, read_bundle, read_manifest, zipped
+from foster.bundle.manifest import PHOTOS
 from foster.cli.texts import classes_text, exemplars_text, info_text
 from foster.errors import FosterError
 
@@ -66,7 +68,7 @@ def use(bundle: Path) -> bool:
             assert prediction.error is None
             assert 0 < prediction.confidence <= 1
             assert math.isfinite(prediction.confidence)
-            read_bundle(bundle).memory("exemplars", "v1")
+            read_bundle(bundle).memory("exemplars")
             assert learner.knowledge is not None
             assert learner.knowledge.trained_from.keys() == set(manifest.classes)
             assert 0 <= learner.knowledge.held_out_share <= 1
@@ -189,31 +191,68 @@ def test_weights_of_any_bytes_with_the_right_hash_are_refused(content: bytes, bu
     assert not use(bundle)
 
 
-NAMES = [
-    "../secret.png",
-    "/tmp/secret.png",
-    "exemplars/../../secret.png",
-    "~/secret.png",
-    "con\0.png",
-    "link/secret.png",
-    "link.png",
-    "x" * 5000,
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_name_in_a_manifest_reads_or_deletes_anything_outside_the_bundle(name: str, bundle: Path) -> None:
-    """Where the file outside has the size and hash that the manifest gives, only its place can be wrong."""
+def with_photos(bundle: Path, content: bytes) -> None:
+    """Put other bytes, with their hash, in the place of the images."""
     base = kept(bundle)
-    entry = base["exemplars"][0]
-    content = (bundle / entry["file"]).read_bytes()
-    secrets = [bundle.parent / "secret.png", bundle.parent.parent / "secret.png"]
-    for secret in secrets:
-        secret.write_bytes(content)
-    (bundle / "link").symlink_to(bundle.parent)
-    (bundle / "link.png").symlink_to(secrets[0])
-    files = {**base["files"], name: base["files"][entry["file"]]}
-    exemplars = [{**entry, "file": name}, *base["exemplars"][1:]]
-    (bundle / "bundle.json").write_text(rehashed(altered(base, files=files, exemplars=exemplars)), encoding="utf-8")
+    (bundle / PHOTOS).write_bytes(content)
+    facts = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    (bundle / "bundle.json").write_text(rehashed(altered(base, files={**base["files"], PHOTOS: facts})))
+
+
+@FEW
+@given(content=st.binary(max_size=300))
+@example(content=zipped([]))
+@example(content=zipped([("../../secret.png", b"x")]))
+def test_images_of_any_bytes_with_the_right_hash_are_refused(content: bytes, bundle: Path) -> None:
+    with_photos(bundle, content)
     assert not use(bundle)
-    assert all(secret.read_bytes() == content for secret in secrets)
+
+
+def compressed(names: list[str]) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, bytes(10**6))
+    return target.getvalue()
+
+
+def overlapping(names: list[str]) -> bytes:
+    """A ZIP file with one content, at which all entries of its directory point."""
+    whole = zipped([(name, bytes(1000)) for name in names])
+    first, directory = zipped([(names[0], bytes(1000))]), whole[whole.index(DIRECTORY) :]
+    first = first[: first.index(DIRECTORY)]
+    entries = [bytearray(DIRECTORY + entry) for entry in directory.split(DIRECTORY)[1:]]
+    for entry in entries:
+        entry[42:46] = bytes(4)
+    end = entries[-1].index(b"PK\5\6")
+    entries[-1][end + 16 : end + 20] = len(first).to_bytes(4, "little")
+    return first + b"".join(entries)
+
+
+DIRECTORY = b"PK\1\2"
+
+
+@pytest.mark.parametrize("made", [compressed, overlapping])
+def test_images_that_would_become_larger_than_their_file_are_refused(
+    made: Callable[[list[str]], bytes], bundle: Path
+) -> None:
+    with_photos(bundle, made([entry["file"] for entry in kept(bundle)["exemplars"]]))
+    with pytest.raises(BundleError, match=PHOTOS):
+        read_bundle(bundle).memory("exemplars")
+
+
+@pytest.mark.parametrize("name", ["network.safetensors", "labels.txt", PHOTOS])
+def test_a_link_in_the_place_of_a_file_is_not_followed(name: str, bundle: Path) -> None:
+    secret = (bundle / name).rename(bundle.parent / "secret")
+    (bundle / name).symlink_to(secret)
+    assert not use(bundle)
+
+
+@pytest.mark.parametrize("name", ["../secret.png", "/tmp/secret.png", "exemplars/../../secret.png", "x" * 5000])
+def test_no_name_in_a_manifest_leads_out_of_the_bundle(name: str, bundle: Path) -> None:
+    base = kept(bundle)
+    exemplars = [{**base["exemplars"][0], "file": name}, *base["exemplars"][1:]]
+    facts = base["files"]["labels.txt"]
+    for change in ({"exemplars": exemplars}, {"files": {**base["files"], name: facts}}):
+        (bundle / "bundle.json").write_text(rehashed(altered(base, **change)), encoding="utf-8")
+        assert not use(bundle)

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from foster.bundle.files import BundleError
-from foster.bundle.folder import write_bundle
-from foster.bundle.manifest import read_manifest
+from foster.bundle.folder import BundleError, read_manifest, write_bundle
 from foster.bundle.promotion import check_promotable, promote, rollback
 from foster.errors import FolderError
 

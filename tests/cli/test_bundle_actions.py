@@ -14,7 +14,7 @@ from faults import FullDisk
 from PIL import Image
 
 import foster
-from foster.bundle.manifest import read_manifest
+from foster.bundle.folder import read_manifest
 from foster.learner.work_folder import WorkFolder
 
 
@@ -195,7 +195,7 @@ def test_a_picture_that_two_classes_keep_is_told_counted_and_taken_from_one(comm
     assert [entry.class_id for entry in read_manifest(Path("v3")).exemplars if entry.id == both] == [2]
 
 
-@pytest.mark.parametrize("file", ["network.safetensors", "bundle.json", ".png"])
+@pytest.mark.parametrize("file", ["network.safetensors", "bundle.json", "photos.zip"])
 def test_a_full_disk_leaves_no_half_of_a_bundle(
     command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:

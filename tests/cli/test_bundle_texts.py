@@ -5,7 +5,7 @@ from pathlib import Path
 
 from commands import QUICK, Command, write_photos
 
-from foster.bundle.manifest import read_manifest
+from foster.bundle.folder import read_manifest
 from foster.cli.texts import columns, listed, padded, percent
 from foster.system.counts import size_text
 
@@ -48,7 +48,7 @@ def test_learn_and_info_agree_on_the_size_of_a_bundle(command: Command) -> None:
     done = command("learn", photos, "--bundle", "v1", "--quiet", "--training", "paper", *QUICK, "epochs_scale=0.001")
     (line,) = [line for line in done.out.splitlines() if line.startswith("v1: ")]
     size = line.rpartition(", ")[2]
-    assert f"bundle      v1 ({size}, schema 2" in command("info", "v1").out
+    assert f"bundle      v1 ({size}, schema 3" in command("info", "v1").out
     Path("link").symlink_to("v1")
     assert f"link ({size}, " in command("info", "link").out
     assert size == size_text(sum(path.stat().st_size for path in Path("v1").rglob("*.*")))

@@ -8,7 +8,7 @@ import pytest
 from commands import Command, contents, write_photos
 
 import foster
-from foster.bundle.manifest import read_manifest
+from foster.bundle.folder import read_manifest
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from registries import TABLES, registries_kept
 from typer.testing import CliRunner, Result
 
 import foster
-from foster.bundle.files import BundleError
-from foster.bundle.manifest import read_manifest
+from foster.bundle.folder import BundleError, read_manifest
 from foster.cli import app
 from foster.events import CheckpointWritten, Event
 from foster.experiment.parts import surveyed_facts

@@ -10,7 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import foster
-from foster.bundle.files import folder_bytes
+from foster.bundle.folder import folder_bytes
 from foster.cli import main
 from foster.data.images import ImageSet
 from foster.data.sources import load as load_dataset

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import foster
-from foster.bundle.files import BundleError
+from foster.bundle.folder import BundleError
 from foster.learner.knowledge import Knowledge
 from foster.methods.base import Method
 from foster.networks.boosted import BoostedNetwork

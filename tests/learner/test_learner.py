@@ -15,7 +15,7 @@ from small_learners import digits, longer_learner, small_learner, unseen_digits
 from torch import Tensor, nn
 
 import foster
-from foster.bundle.files import BundleError
+from foster.bundle.folder import BundleError
 from foster.data.photos.decode import image_id
 from foster.errors import DataError, SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted

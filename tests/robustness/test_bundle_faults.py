@@ -15,7 +15,7 @@ from foster.system.locking import locked
 
 @pytest.mark.parametrize(
     ("name", "num_whole"),
-    [("network.safetensors", 0), ("labels.txt", 0), (".png", 0), (".png", 5), ("bundle.json", 0)],
+    [("network.safetensors", 0), ("labels.txt", 0), ("photos.zip", 0), ("bundle.json", 0)],
 )
 def test_a_disk_that_is_full_leaves_no_part_of_a_bundle_and_the_learner_can_save_again(
     name: str, num_whole: int, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from forked import forking
 
 import foster
 from foster import cli
-from foster.bundle.manifest import read_manifest
+from foster.bundle.folder import read_manifest
 from foster.cli import main, one_line
 from foster.system.files import writing
 from foster.system.locking import locked

@@ -86,7 +86,7 @@ def content(bundle: Path) -> dict[str, Any]:
     history = [{k: v for k, v in entry.items() if k not in ("when", "seconds")} for entry in manifest["history"]]
     hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     assert "network.safetensors" in hashes
-    assert any(name.startswith("exemplars/") for name in hashes)
+    assert "photos.zip" in hashes
     return hashes | {"temperature": manifest["temperature"], "history": history}
 
 
@@ -291,7 +291,7 @@ def test_a_disk_that_is_full_when_the_bundle_is_written_costs_no_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copytree(trained, tmp_path / ".v2.learning")
-    for name, num_whole in (("network.safetensors", 0), ("labels.txt", 0), (".png", 7), ("bundle.json", 0)):
+    for name, num_whole in (("network.safetensors", 0), ("labels.txt", 0), ("photos.zip", 0), ("bundle.json", 0)):
         disk = FullDisk(name, num_whole)
         with monkeypatch.context() as patch:
             patch.setattr("os.write", disk)

@@ -13,8 +13,8 @@ import torch
 from faults import time_limit
 
 import foster
-from foster.bundle.files import BundleError, sha256
-from foster.bundle.manifest import MAX_TASKS, _digest, read_manifest
+from foster.bundle.folder import BundleError, read_manifest
+from foster.bundle.manifest import MAX_TASKS, digest_of, sha256
 from foster.bundle.promotion import promote
 from foster.cli import one_line
 from foster.cli.bundles import promote_bundle
@@ -38,7 +38,7 @@ IN_A_FOLDER: dict[str, Callable[[Path], object]] = {
     "photos.csv": lambda path: find_photos(path),
     "photo.jpg": lambda path: decode(path),
 }
-IN_A_BUNDLE = ("bundle.json", "network.safetensors", "labels.txt")
+IN_A_BUNDLE = ("bundle.json", "network.safetensors", "labels.txt", "photos.zip")
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +92,7 @@ def change_manifest(bundle: Path, **changes: object) -> None:
     path = bundle / "bundle.json"
     data = json.loads(path.read_text(encoding="utf-8")) | changes
     data.pop("sha256")
-    path.write_text(json.dumps({**data, "sha256": _digest(data)}), encoding="utf-8")
+    path.write_text(json.dumps({**data, "sha256": digest_of(data)}), encoding="utf-8")
 
 
 def test_a_history_without_end_and_images_of_any_size_are_refused(bundle: Path, tmp_path: Path) -> None:

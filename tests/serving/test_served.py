@@ -12,7 +12,7 @@ from PIL import Image
 from servers import photo, service_of
 
 import foster
-from foster.bundle.files import BundleError
+from foster.bundle.folder import BundleError
 from foster.bundle.promotion import promote
 from foster.cli import app
 from foster.learner.familiarity import Familiarity

@@ -1,1 +1,1 @@
-"""Bundles: the folder that is shipped. Only `folder` needs torch."""
+"""Bundles: the folder that is shipped. torch is imported where tensors are read or written."""

@@ -1,4 +1,4 @@
-"""The folder that you ship: weights in safetensors, facts in JSON, exemplars as PNG or JPEG files. Never pickle.
+"""The folder that you ship: weights in safetensors, facts in JSON, kept images as PNG or JPEG files. Never pickle.
 
 ```
 bundle.json          schema version, settings, classes, preprocessing, temperature, history, hash of every file
@@ -7,109 +7,288 @@ features.safetensors for pretrained backbones: sums over the features of all pho
                      second moment), the features of some photos (float16), and the id, the class and the last answer
                      of each photo
 labels.txt           the class names, line by line in the order of their ids
-exemplars/0000/...   images that are trained on again, by class id: PNG at the network's size or, of photos, JPEG
-held-out/0000/...    images that are never trained on, to measure accuracy
+photos.zip           kept images: exemplars/0000/... by class id, PNG at the network's size or, of photos, JPEG; and
+                     held-out/0000/..., which are never trained on
 ```
+
+A bundle is written completely or not at all, is never changed, and is checked by its hashes when it is read.
 """
 
-from collections.abc import Mapping
+import io
+import re
+import secrets
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import safetensors.torch
-from torch import Tensor
-
-from foster.bundle.files import MANIFEST, WEIGHTS, BundleError, real_folder, sha256, writing_folder
 from foster.bundle.manifest import (
     FEATURES,
+    FORMAT,
     LABELS,
+    PHOTOS,
+    SCHEMA,
+    WEIGHTS,
     ExemplarFile,
     FileFacts,
+    FileName,
     Manifest,
-    Preprocessing,
     Use,
-    checked_files,
-    read_manifest,
+    digest_of,
+    sha256,
 )
-from foster.data.memory import ExemplarMemory
-from foster.data.photos.decode import Resizing
-from foster.data.photos.stack import check_room, stack_of_files
-from foster.errors import DataError
-from foster.networks.modules import on_host
-from foster.system.documents import tensors_in
-from foster.system.files import write_new
+from foster.errors import DataError, FolderError, words_of
+from foster.system.documents import DocumentError, checked, read_json, tensors_in
+from foster.system.files import flush, read_limited, unwritable, write_new, written
 from foster.system.memory import main_memory
 from foster.version import __version__
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from foster.data.memory import ExemplarMemory
+    from foster.data.photos.decode import Resizing
+
+MANIFEST = "bundle.json"
+MAX_MANIFEST_BYTES = 256 * 2**20
+
+
+class BundleError(DataError):
+    """A bundle is missing, damaged, changed by somebody else, or of another schema version."""
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a place that is taken, lies in a bundle or cannot be written to, before anything is trained."""
+    if folder.exists() or folder.is_symlink():
+        raise FolderError(f"'{folder}' already exists; a bundle is never overwritten, choose a new name")
+    check_outside(folder)
+    parent = next(parent for parent in folder.absolute().parents if parent.exists())
+    with written(folder):
+        Path(tempfile.mkdtemp(dir=parent)).rmdir()
+
+
+def check_outside(path: Path) -> None:
+    """Refuse a path inside a bundle, which is never changed."""
+    try:
+        parents = path.resolve().parents
+    except (OSError, RuntimeError):
+        raise FolderError(f"cannot write '{path}': its place is a link that leads to itself") from None
+    own_files = (MANIFEST, WEIGHTS)
+    around = next((parent for parent in parents if all((parent / name).is_file() for name in own_files)), None)
+    if around is not None:
+        raise FolderError(f"'{path}' lies inside the bundle '{around}', which is never changed; choose another place")
+
+
+@contextmanager
+def writing_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder beside `folder`; on success it is flushed to the disk and takes the name `folder`."""
+    check_free(folder)
+    with written(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.part"
+        temporary.mkdir()
+    try:
+        yield temporary
+        for path in temporary.rglob("*"):
+            flush(path)
+        flush(temporary)
+        check_free(folder)
+        temporary.rename(folder)
+        flush(folder.parent)
+    except OSError as error:
+        raise unwritable(folder, error) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove the temporary folders of killed writers of the bundle `folder`. The caller must hold its lock."""
+    left = re.compile(rf"\.{re.escape(folder.name)}\.[a-z0-9_]{{8}}\.part")
+    with suppress(OSError):
+        for path in folder.parent.iterdir():
+            if left.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def write_bundle(
+    folder: Path,
+    facts: Mapping[str, Any],
+    weights: "Mapping[str, Tensor]",
+    memories: "Mapping[Use, ExemplarMemory]",
+    features: "Mapping[str, Tensor]" = MappingProxyType({}),
+) -> Manifest:
+    """Write a bundle, whole or not at all. `facts` are the manifest's fields from `method` to `history`."""
+    from safetensors.torch import save
+
+    from foster.networks.modules import on_host
+
+    files: dict[FileName, FileFacts] = {}
+    exemplars: list[ExemplarFile] = []
+
+    def images() -> Iterator[tuple[str, bytes]]:
+        for use, memory in memories.items():
+            for class_id in range(memory.num_classes):
+                stack = memory.stack_of(class_id)
+                for position, (image_id, content) in enumerate(zip(stack.ids(), stack.files(), strict=True)):
+                    ending = "png" if content.startswith(b"\x89PNG") else "jpg"
+                    name = f"{use}/{class_id:04d}/{position:04d}-{image_id}.{ending}"
+                    exemplars.append(ExemplarFile(file=name, class_id=class_id, use=use))
+                    yield name, content
+
+    with writing_folder(folder) as temporary:
+
+        def put(name: FileName, content: bytes) -> None:
+            write_new(temporary / name, content)
+            files[name] = FileFacts(sha256=sha256(content), bytes=len(content))
+
+        put(WEIGHTS, save({name: on_host(tensor) for name, tensor in weights.items()}))
+        if features:
+            put(FEATURES, save({name: on_host(tensor) for name, tensor in features.items()}))
+        put(LABELS, "".join(f"{name}\n" for name in facts["classes"]).encode())
+        photos = zipped(images())
+        if exemplars:
+            put(PHOTOS, photos)
+        manifest = Manifest(foster=__version__, exemplars=tuple(exemplars), files=files, **facts)
+        write_new(temporary / MANIFEST, manifest.text().encode())
+    return manifest
+
+
+def zipped(files: Iterable[tuple[str, bytes]]) -> bytes:
+    """A ZIP file of names and contents, without compression; equal files give equal bytes."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, content in files:
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = 0o644 << 16  # the permissions of an unpacked file
+            archive.writestr(entry, content)
+    return target.getvalue()
+
+
+def real_folder(bundle: Path) -> Path:
+    """The folder behind a link, resolved once: a link that moves while a bundle is read would mix two bundles."""
+    try:
+        folder = bundle.resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise BundleError(f"there is no bundle '{bundle}'") from None
+    if not folder.is_dir():
+        raise BundleError(f"'{bundle}' is not a bundle folder")
+    return bundle if folder == bundle.absolute() else folder
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check `bundle.json`; the other files are not read."""
+    path = real_folder(folder) / MANIFEST
+    try:
+        data = read_json(path, max_bytes=MAX_MANIFEST_BYTES)
+    except FileNotFoundError:
+        hint = f"; did you mean '{folder / 'current'}'?" if (folder / "current" / MANIFEST).exists() else ""
+        raise BundleError(f"'{folder}' is not a bundle: it has no {MANIFEST}{hint}") from None
+    except DocumentError as error:
+        raise BundleError(f"bundle {error}") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise BundleError(f"'{folder}' is not a foster bundle")
+    version = data.get("schema_version")
+    if version != SCHEMA:
+        raise BundleError(
+            f"bundle '{folder}' has schema version {str(version)[:20]}, this foster reads {SCHEMA}: "
+            f"it was written by foster {str(data.get('foster'))[:40]}"
+        )
+    if data.pop("sha256", None) != digest_of(data):
+        raise BundleError(f"{MANIFEST} in bundle '{folder}' is damaged or was changed: its hash differs")
+    try:
+        return checked(data, Manifest, path)
+    except DocumentError as error:
+        raise BundleError(f"bundle {error}") from None
+
+
+def checked_files(folder: Path, manifest: Manifest) -> Iterator[tuple[FileName, bytes]]:
+    """The files of the bundle, one by one; BundleError if one was changed. `folder` is not a link."""
+    for name, facts in manifest.files.items():
+        yield name, read_checked(folder, name, facts.bytes, facts.sha256)
+
+
+def read_checked(bundle: Path, name: str, num_bytes: int, digest: str) -> bytes:
+    """The content of one of a bundle's files, which must be a file of its own, whole and unchanged."""
+    path = bundle / name
+    try:
+        if path.is_symlink():
+            raise BundleError(f"'{name}' in bundle '{bundle}' is a link")
+        size = path.stat().st_size
+        if size != num_bytes:
+            what = "truncated" if size < num_bytes else "changed"
+            raise BundleError(f"'{name}' in bundle '{bundle}' is {what}: {size:,} bytes instead of {num_bytes:,}")
+        content = read_limited(path, num_bytes)
+    except FileNotFoundError:
+        raise BundleError(f"'{name}' is missing in bundle '{bundle}'") from None
+    except OSError as error:
+        raise BundleError(f"cannot read '{name}' in bundle '{bundle}': {words_of(error)}") from None
+    if sha256(content) != digest:
+        raise BundleError(f"'{name}' in bundle '{bundle}' is damaged or was changed: its hash differs")
+    return content
 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
     """A bundle that was read and checked: its manifest, its weights, and its images as files in memory."""
 
+    folder: Path
     manifest: Manifest
-    weights: dict[str, Tensor]
-    image_files: dict[str, bytes]
-    features: dict[str, Tensor]
+    weights: "dict[str, Tensor]"
+    features: "dict[str, Tensor]"
     """Sums and features of photos; empty if there are none."""
+    photos: bytes
+    """The content of photos.zip; empty if there are no images."""
 
-    def memory(self, use: Use, title: str, is_tried: bool = True) -> ExemplarMemory:
+    @cached_property
+    def image_files(self) -> dict[str, bytes]:
+        """Each kept image as an image file, by its name in the manifest. Raises BundleError."""
+        if not self.manifest.exemplars:
+            return {}
+        try:
+            with zipfile.ZipFile(io.BytesIO(self.photos)) as archive:
+                entries = archive.infolist()
+                # Nothing that a stranger has compressed, or listed many times, becomes larger than the file itself.
+                if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+                    raise ValueError("it is compressed")
+                if sum(entry.file_size for entry in entries) > len(self.photos):
+                    raise ValueError("its files overlap")
+                return {entry.file: archive.read(entry.file) for entry in self.manifest.exemplars}
+        except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, OSError, EOFError) as error:
+            raise BundleError(f"'{PHOTOS}' in bundle '{self.folder}' cannot be read: {words_of(error)}") from None
+
+    @property
+    def resizing(self) -> "Resizing":
+        from foster.data.photos.decode import Resizing
+
+        return Resizing(*self.manifest.preprocessing.size)
+
+    def memory(self, use: Use, is_tried: bool = True) -> "ExemplarMemory":
         """The images of one use, by class and in selection order. `is_tried` decodes photos to check them."""
+        from foster.data.memory import ExemplarMemory
+        from foster.data.photos.stack import check_room, stack_of_files
+
         entries = [entry for entry in self.manifest.exemplars if entry.use == use]
-        resizing = resizing_of(self.manifest.preprocessing)
-        check_room(len(entries), resizing, num_copies=1)
+        check_room(len(entries), self.resizing, num_copies=1)
         memory = ExemplarMemory()
         for class_id in range(len(self.manifest.classes)):
             own = [entry for entry in entries if entry.class_id == class_id]
             files = {entry.file: self.image_files[entry.file] for entry in own}
             try:
-                memory.remember(class_id, stack_of_files(files, [entry.id for entry in own], resizing, is_tried))
+                memory.remember(class_id, stack_of_files(files, [entry.id for entry in own], self.resizing, is_tried))
             except DataError as error:
-                raise BundleError(f"bundle '{title}': {error}") from None
+                raise BundleError(f"bundle '{self.folder}': {error}") from None
         return memory
 
 
-def resizing_of(preprocessing: Preprocessing) -> Resizing:
-    return Resizing(*preprocessing.size)
-
-
-def write_bundle(
-    folder: Path,
-    facts: Mapping[str, Any],
-    weights: Mapping[str, Tensor],
-    memories: Mapping[Use, ExemplarMemory],
-    features: Mapping[str, Tensor] = MappingProxyType({}),
-) -> Manifest:
-    """Write a bundle, whole or not at all. `facts` are the manifest's fields from `method` to `history`."""
-    files: dict[str, FileFacts] = {}
-    exemplars: list[ExemplarFile] = []
-    with writing_folder(folder) as temporary:
-
-        def put(name: str, content: bytes) -> None:
-            write_new(temporary / name, content)
-            files[name] = FileFacts(sha256=sha256(content), bytes=len(content))
-
-        put(WEIGHTS, safetensors.torch.save({name: on_host(tensor) for name, tensor in weights.items()}))
-        if features:
-            put(FEATURES, safetensors.torch.save({name: on_host(tensor) for name, tensor in features.items()}))
-        put(LABELS, "".join(f"{name}\n" for name in facts["classes"]).encode())
-        for use, memory in memories.items():
-            for class_id in range(memory.num_classes):
-                stack = memory.stack_of(class_id)
-                for position, (own, content) in enumerate(zip(stack.ids(), stack.files(), strict=True)):
-                    ending = "png" if content.startswith(b"\x89PNG") else "jpg"
-                    name = f"{use}/{class_id:04d}/{position:04d}-{own}.{ending}"
-                    put(name, content)
-                    exemplars.append(ExemplarFile(file=name, class_id=class_id, use=use))
-        manifest = Manifest(foster=__version__, exemplars=tuple(exemplars), files=files, **facts)
-        write_new(temporary / MANIFEST, manifest.text().encode())
-    return manifest
-
-
-def read_bundle(folder: Path) -> Bundle:
+def read_bundle(bundle: Path) -> Bundle:
     """Read a bundle and check everything about it: version, hashes, names, sizes, and that its weights are numbers."""
-    folder = real_folder(folder)
+    folder = real_folder(bundle)
     manifest = read_manifest(folder)
     num_bytes, room = sum(facts.bytes for facts in manifest.files.values()), main_memory()
     if num_bytes > room / 2:  # the files, and the weights and images that are made of them
@@ -117,16 +296,22 @@ def read_bundle(folder: Path) -> Bundle:
     contents = dict(checked_files(folder, manifest))
     weights = _tensors(contents[WEIGHTS], WEIGHTS, folder)
     features = _tensors(contents[FEATURES], FEATURES, folder) if FEATURES in contents else {}
-    return Bundle(manifest, weights, {entry.file: contents[entry.file] for entry in manifest.exemplars}, features)
+    return Bundle(bundle, manifest, weights, features, contents.get(PHOTOS, b""))
 
 
-def _tensors(content: bytes, name: str, folder: Path) -> dict[str, Tensor]:
+def _tensors(content: bytes, name: str, folder: Path) -> "dict[str, Tensor]":
     try:
         tensors = tensors_in(content)
     except ValueError as error:
         raise BundleError(f"'{name}' in bundle '{folder}' cannot be read: {error}") from None
-    if not all(tensor.isfinite().all() for tensor in tensors.values()):
+    floating = [tensor for tensor in tensors.values() if tensor.is_floating_point() and tensor.numel()]
+    if not all(extreme.isfinite() for tensor in floating for extreme in tensor.aminmax()):
         raise BundleError(
             f"the weights in '{name}' of bundle '{folder}' are not all finite numbers; take an older bundle"
         )
     return tensors
+
+
+def folder_bytes(folder: Path) -> int:
+    """The size of all files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

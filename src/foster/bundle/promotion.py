@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from foster.bundle.files import MANIFEST, BundleError, real_folder
-from foster.bundle.manifest import checked_files, read_manifest
+from foster.bundle.folder import MANIFEST, BundleError, checked_files, read_manifest, real_folder
 from foster.errors import FolderError
 from foster.system.files import flush, written
 from foster.system.locking import locked

@@ -141,7 +141,7 @@ def learn(
 
     Example: foster learn photos/january --bundle bundles/january
     """
-    from foster.bundle.files import check_free
+    from foster.bundle.folder import check_free
     from foster.bundle.promotion import check_promotable
     from foster.learner.learner import Learner
     from foster.settings.learner import learner_settings
@@ -171,7 +171,7 @@ def learn(
 
 def _is_written(bundle: Path, source: Path, old: Path | None) -> bool:
     """Whether a learn of this source from `old` was cut off when its bundle was in place; what it left is removed."""
-    from foster.bundle.manifest import read_manifest
+    from foster.bundle.folder import read_manifest
     from foster.learner.work_folder import WorkFolder
 
     work = WorkFolder.beside(bundle)
@@ -186,7 +186,7 @@ def _is_written(bundle: Path, source: Path, old: Path | None) -> bool:
 
 def _learn(learner: "Learner", source: Path, bundle: Path, is_restarting: bool, quiet: bool, **limits: Any) -> None:
     """Learn, show what was learned, and save it."""
-    from foster.bundle.files import check_free, remove_unfinished
+    from foster.bundle.folder import check_free, remove_unfinished
     from foster.cli.texts import learn_text
     from foster.experiment.event_log import noting
     from foster.learner.reports import LearnReport, UpdateError
@@ -357,7 +357,7 @@ def label_next(
 
 def _copy(chosen: "Sequence[WorthLabelling]", folder: Path) -> None:
     """Copy all photos or none, with a number before each name that keeps their order."""
-    from foster.bundle.files import writing_folder
+    from foster.bundle.folder import writing_folder
 
     num_digits = len(str(len(chosen)))
     with writing_folder(folder) as temporary:

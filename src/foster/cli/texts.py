@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from foster.bundle.files import folder_bytes
+from foster.bundle.folder import folder_bytes
 from foster.bundle.history import entry_title, last_checks
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion

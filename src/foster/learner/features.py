@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from foster.bundle.files import BundleError
+from foster.bundle.folder import BundleError
 from foster.data.photos.decode import ID_LENGTH
 from foster.learner.calibration import USUAL_SPREAD, spread_of
 from foster.networks.heads import RootHead, unit_roots

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foster.bundle.files import BundleError
-from foster.bundle.folder import read_bundle, resizing_of, write_bundle
+from foster.bundle.folder import BundleError, read_bundle, write_bundle
 from foster.bundle.history import trained_positions
 from foster.bundle.manifest import Manifest, Preprocessing, Use
 from foster.data.images import ImageSet
@@ -89,7 +88,7 @@ class Knowledge:
 
     @property
     def resizing(self) -> Resizing:
-        return resizing_of(self.preprocessing)
+        return Resizing(*self.preprocessing.size)
 
     @property
     def num_classes(self) -> int:
@@ -202,8 +201,8 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         network=network,
         memories=cache(
             lambda: (
-                bundle.memory("exemplars", title, is_tried=settings.method != CLOSED_FORM),
-                bundle.memory("held-out", title),
+                bundle.memory("exemplars", is_tried=settings.method != CLOSED_FORM),
+                bundle.memory("held-out"),
             )
         ),
         temperature=facts.temperature,

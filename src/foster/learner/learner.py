@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from foster import events
-from foster.bundle.files import BundleError
+from foster.bundle.folder import BundleError
 from foster.data.photos.decode import ImageError, ImageLike, Resizing, decoded
 from foster.data.photos.find import Images, Labels, Source, as_items, find_photos, item_name
 from foster.errors import DataError

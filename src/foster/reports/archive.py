@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from foster.bundle.files import MANIFEST
-from foster.bundle.manifest import read_manifest
+from foster.bundle.folder import MANIFEST, read_manifest
 from foster.data.images import ImageSet, Stack
 from foster.data.photos.stack import PhotoStack
 from foster.data.photos.store import PhotoLoader

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
-from foster.bundle.files import check_outside
-from foster.bundle.folder import Bundle
+from foster.bundle.folder import Bundle, check_outside
 from foster.data.photos.decode import ImageError, ImageLike, decode, quiet_pillow
 from foster.errors import FolderError
 from foster.learner.check import KINDS, CheckReport, Photo

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from foster.bundle.files import folder_bytes
+from foster.bundle.folder import folder_bytes
 from foster.bundle.history import entry_title
 from foster.errors import FosterError
 from foster.reports.archive import Archive, BundleArchive, RunArchive, open_archives

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 from PIL import Image
 from pydantic import BaseModel, Field
 
-from foster.bundle.files import sha256
+from foster.bundle.manifest import sha256
 from foster.data.photos.decode import MAX_FILE_BYTES, ImageError, decode, readable_formats, upright_size
 from foster.data.photos.find import find_files, folder_name, shown
 from foster.errors import FolderError, explained

@@ -15,8 +15,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from foster.bundle.files import MANIFEST, WEIGHTS, BundleError
-from foster.bundle.manifest import read_manifest
+from foster.bundle.folder import MANIFEST, BundleError, read_manifest
+from foster.bundle.manifest import WEIGHTS
 from foster.bundle.promotion import LINK
 from foster.data.photos.decode import decode_photo
 from foster.evaluation.gradcam import grad_cam

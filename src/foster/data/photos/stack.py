@@ -423,8 +423,10 @@ def stack_for_learner(images: Tensor, resizing: Resizing) -> Stack:
 
 def stack_of_files(files: Mapping[str, bytes], ids: Sequence[str], resizing: Resizing, is_tried: bool = True) -> Stack:
     """Images that a learner kept as files (`Stack.files`), by their names. Raises DataError with the name of one that
-    cannot be read or has another size; a large image is not decoded. Photos that are not `is_tried` are decoded when
-    they are needed, and only their headers are looked at now."""
+    cannot be read or has another size; a large image is not decoded. Photos that are not `is_tried` are looked at when
+    they are needed."""
+    if keeps_photos(resizing) and not is_tried:
+        return PhotoStack.of(files.values(), learner_loader(resizing), "the exemplars", ids)
     for name, content in files.items():
         try:
             width, height = upright_size(content)
@@ -437,7 +439,7 @@ def stack_of_files(files: Mapping[str, bytes], ids: Sequence[str], resizing: Res
             raise DataError(f"'{name}' is not {resizing.width} x {resizing.height}")
     if keeps_photos(resizing):
         stack: Stack = PhotoStack.of(files.values(), learner_loader(resizing), "the exemplars", ids)
-        is_readable = stack.readable() if is_tried else torch.ones(len(files), dtype=torch.bool)
+        is_readable = stack.readable()
         if not bool(is_readable.all()):
             raise DataError(f"'{[*files][int((~is_readable).nonzero()[0])]}' cannot be read")
         return stack
