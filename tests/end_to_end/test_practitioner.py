@@ -10,7 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import foster
-from foster.bundle.folder import folder_bytes
+from foster.bundle.folder import folder_bytes, read_manifest
 from foster.cli import main
 from foster.data.images import ImageSet
 from foster.data.sources import load as load_dataset
@@ -88,7 +88,7 @@ def assert_size_is_bounded(bundles: list[Path]) -> None:
     weights = [_network_bytes(bundle) for bundle in bundles]
     head_rows = 65 * 4 * 2
     assert weights[2] - weights[0] == head_rows
-    images = [len(list(bundle.rglob("*.png"))) for bundle in bundles]
+    images = [len(read_manifest(bundle).exemplars) for bundle in bundles]
     assert max(images) <= 100
     beside = [_tensor_bytes(bundle) - size for bundle, size in zip(bundles, weights, strict=True)]
     assert max(beside) < 100_000, "what is usual for known photos is two covariances of 64 features, and not more"
