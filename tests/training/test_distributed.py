@@ -23,7 +23,11 @@ from foster.experiment.folder import RunFolder
 from foster.networks.modules import freeze
 from foster.system.processes import ProcessGroup
 from foster.training import distributed
-from foster.training.distributed import agree_on_statistics, average
+from foster.training.distributed import (
+    agree_on_statistics,
+    average,
+    shared_statistics,
+)
 
 OVERRIDES = (
     "photos.image_size=16",
@@ -75,6 +79,11 @@ def ended(members: Sequence[BaseProcess]) -> list[int | None]:
         if member.is_alive():
             member.kill()
     return [member.exitcode for member in members]
+
+
+def said_by(folder: Path, rank: int) -> list[str]:
+    """The lines with which a process ended."""
+    return [line for line in (folder / f"said-{rank}").read_text().splitlines() if line.startswith("foster:")]
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +185,12 @@ def test_two_processes_that_were_stopped_go_on_bit_for_bit(data: Path, tmp_path:
         assert all(torch.equal(one[name], other[name]) for name in one), part
 
 
+def test_shared_statistics_of_processes_on_a_cpu_are_refused_in_one_line(data: Path, tmp_path: Path) -> None:
+    assert 0 not in ended(group_of(words(data, tmp_path / "run", "engine.statistics=shared"), tmp_path))
+    (line,) = said_by(tmp_path, 0)
+    assert "engine.statistics=process" in line
+
+
 def test_strata_are_equal_and_keep_photos_at_home() -> None:
     homes = torch.randint(32, (1000,), generator=torch.Generator().manual_seed(0))
     count = num_strata(1000, 256)
@@ -197,6 +212,9 @@ def test_norms_of_any_kind_agree_on_the_statistics_that_they_have(monkeypatch: p
     network = nn.Sequential(*kinds, nn.BatchNorm2d(6, track_running_stats=False))
     agree_on_statistics(network)
     assert [len(values) for values in summed] == [2, 2, 3, 3, 4, 4]
+    with shared_statistics([network], is_wanted=True):
+        assert [type(part) is nn.SyncBatchNorm for part in network] == [True, False, False, False, False]
+    assert type(network[0]) is nn.BatchNorm2d
 
 
 def test_gradients_and_losses_become_their_means_over_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:

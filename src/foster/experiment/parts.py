@@ -29,6 +29,7 @@ from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings
 from foster.settings.plugins import Kind, plugin_hashes
 from foster.system.files import user_path
+from foster.system.processes import process_group
 from foster.training.engine import Engine, find_device
 from foster.version import __version__, source
 
@@ -169,6 +170,8 @@ def planned_engine(
     """The same engine without side effects on the process, for plans."""
     device = find_device(device_name)
     on_gpu = device.type == "cuda"
+    if settings.statistics == "shared" and not on_gpu and not process_group().is_alone:
+        raise DeviceError("engine.statistics=shared needs GPUs; use engine.statistics=process")
     with torch.cuda.device(device) if on_gpu else nullcontext():
         dtype = _precision(settings.precision, on_gpu)
         against = obstacles(settings, on_gpu, dtype)
@@ -176,7 +179,8 @@ def planned_engine(
             if getattr(settings, name) == "on" and obstacle:
                 raise DeviceError(f"engine.{name}=on cannot be had here: {obstacle}; use engine.{name}=auto")
         used = {name: getattr(settings, name) != "off" and not obstacle for name, obstacle in against.items()}
-        return Engine(device, mean, std, dtype, **used, resident=settings.resident)
+        resident, statistics = settings.resident, settings.statistics
+        return Engine(device, mean, std, dtype, **used, resident=resident, statistics=statistics)
 
 
 def check_engine(settings: EngineSettings, device_name: str) -> None:
@@ -196,10 +200,15 @@ def obstacles(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dic
     if not on_gpu:
         return dict.fromkeys(("compile", "capture", "kernels"), "it needs a GPU")
     compile_obstacle = "" if has_triton() else "it needs Triton"
+    is_sharing = settings.statistics == "shared" and not process_group().is_alone
+    if is_sharing:
+        compile_obstacle = "it excludes engine.statistics=shared"
     if settings.deterministic:
         # The compiler chooses how to sum by timing, which differs from run to run.
         compile_obstacle = "it excludes engine.deterministic=true"
     kernels_obstacle = "" if kernels.is_available() else "they need Triton and a GPU of compute capability 8.0"
+    if is_sharing:
+        kernels_obstacle = "they exclude engine.statistics=shared"
     if dtype is not torch.bfloat16:
         kernels_obstacle = "they compute in bfloat16 (engine.precision)"
     return {"compile": compile_obstacle, "capture": "", "kernels": kernels_obstacle}

@@ -28,6 +28,8 @@ class EngineSettings(Frozen):
     photos of many sizes in `photo_cache`."""
     photo_cache: str = ""
     """A folder for the pixels of photos that are kept on disk."""
+    statistics: Literal["process", "shared"] = "process"
+    """With several processes (torchrun): BatchNorm over the images of each process, or of all."""
     deterministic: bool = False
     """The same numbers in every run on the same GPU, at some cost; on a CPU they are the same anyway."""
     threads: int = Field(default=0, ge=0, le=1024)

@@ -1,6 +1,8 @@
 """Communication of several processes in training: gradients, losses, BatchNorm statistics, and shares of inference."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +11,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from foster.data.images import Stack, as_stack
 from foster.networks.modules import is_frozen
 from foster.system.processes import ProcessGroup, add_up, gathered, process_group
+
+Statistics = Literal["process", "shared"]
 
 FEWEST_TO_SHARE = 4
 """With fewer images a process, every process computes all images."""
@@ -64,3 +68,24 @@ def in_shares(
     columns = [gathered(column, counts) for column in work(images[shares[team.rank]])]
     order = torch.cat(shares).argsort().to(device)
     return tuple(torch.cat(parts)[order] for parts in columns)
+
+
+@contextmanager
+def shared_statistics(modules: Iterable[nn.Module], is_wanted: bool) -> Iterator[None]:
+    """Inside, trained BatchNorm layers use the statistics of all processes (`nn.SyncBatchNorm`)."""
+    norms = [
+        part
+        for module in modules
+        for part in module.modules()
+        if is_wanted and type(part) is nn.BatchNorm2d and not is_frozen(part)
+        if part.affine and part.track_running_stats  # modules from outside may have neither
+    ]
+    for part in norms:
+        part.__class__ = nn.SyncBatchNorm  # type: ignore[assignment]
+        part.__dict__["process_group"] = None  # all processes
+    try:
+        yield
+    finally:
+        for part in norms:
+            part.__class__ = nn.BatchNorm2d
+            del part.__dict__["process_group"]

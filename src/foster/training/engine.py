@@ -15,7 +15,7 @@ from foster.networks.modules import evaluating
 from foster.networks.network import Output
 from foster.settings.engine import device_problem
 from foster.system.processes import local_device
-from foster.training.distributed import in_shares
+from foster.training.distributed import Statistics, in_shares
 
 INFERENCE_IMAGES = 512
 INFERENCE_PIXELS = {"cuda": 2**21, "cpu": 2**18}
@@ -83,6 +83,8 @@ class Engine:
     capture: bool = False
     kernels: bool = False
     resident: Literal["auto", "on", "off", "disk"] = "auto"
+    statistics: Statistics = "process"
+    """Whether each process has its own BatchNorm statistics, or all processes share them."""
     _normaliser: Normaliser = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ from foster.kernels import (
 )
 from foster.networks.network import Backbone
 from foster.system.processes import process_group
-from foster.training.distributed import average
+from foster.training.distributed import average, shared_statistics
 from foster.training.engine import Engine
 from foster.training.optim import Optimizer
 from foster.training.phase import Objective, Phase, of_batches
@@ -41,7 +41,10 @@ def ready_step(phase: Phase, feed: Feed, engine: Engine, optimizer: Optimizer) -
     choose = use_kernels if engine.kernels and engine.dtype is torch.bfloat16 else drop_kernels
     for module in modules:
         choose(module)
-    with compiled_backbones(modules, engine.compile) as switch:
+    with (
+        shared_statistics(modules, engine.statistics == "shared" and not process_group().is_alone),
+        compiled_backbones(modules, engine.compile) as switch,
+    ):
         # Only full batches run compiled: the sizes of last batches differ from task to task, and each would be compiled
         # again.
         full = feed.batch_size // feed.team.size
