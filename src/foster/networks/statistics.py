@@ -6,7 +6,7 @@ et al. 2023) and the Mahalanobis distance. All sums are float64, so that roundin
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -152,10 +152,6 @@ class Statistics:
             spread = self.counts[is_gone].sum() * self.within_class_covariance
             second_moment = second_moment - self.means[is_gone].T @ self.sums[is_gone] - spread
         return Statistics(counts, members @ self.sums, second_moment)
-
-    def to(self, device: torch.device | str) -> "Statistics":
-        parts = {name: getattr(self, name).to(device) for name in ("counts", "sums", "second_moment")}
-        return replace(self, **parts)
 
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
