@@ -112,5 +112,7 @@ def test_runs_of_one_method_are_named_by_settings_and_seeds_else_by_their_folder
     ]
     assert [run.name for run in open_archives(paths)] == ["foster s1", "foster s2", "foster gamma=paper"]
     assert [(run.name, run.method) for run in open_archives(paths[:1])] == [("foster", "foster")]
+    plain = [write_run(name, augmentation=name, seed=1, settings={"seed": 1}).parent for name in ("plain", "auto")]
+    assert [run.name for run in open_archives(plain)] == ["foster plain", "foster auto"]
     again = write_run("again", seed=1, settings={"seed": 1}).parent
     assert [run.name for run in open_archives([paths[0], again])] == [f"{path.name}" for path in (paths[0], again)]

@@ -82,7 +82,8 @@ class RunArchive(Archive):
 
     def __init__(self, results_file: Path, data: Path | None = None) -> None:
         self.result: RunResult = read_result(results_file)
-        self.name = self.method = self.result.method
+        self.method = self.result.method
+        self.name = f"{self.method} {self.result.recipe}".rstrip()
         self.scenario_name = self.result.scenario
         self.class_names, self.task_sizes = self.result.classes, self.result.task_sizes
         self.path = results_file.parent if (results_file.parent / SETTINGS).is_file() else results_file

@@ -156,14 +156,18 @@ def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
 
 
 def run_names(runs: Sequence[RunResult]) -> list[str]:
-    """A name for each run, as in a table; runs of the same name are told apart by their seeds."""
+    """A name for each run, as in a table; runs of the same name are told apart by augmentation, scenario or seeds."""
     told = told_settings(runs)
     shared = _shared(runs, told)
     names = []
     for run, changes in zip(runs, told, strict=True):
         texts, of_all = _texts(changes, run.method), _texts(shared, run.method)
         names.append(Group(run.method, run.augmentation, (run,), texts, of_all).name)
-    return [f"{name} s{run.seeds}" if names.count(name) > 1 else name for name, run in zip(names, runs, strict=True)]
+    for parts in zip(*((run.augmentation, run.scenario, f"s{run.seeds}") for run in runs), strict=True):
+        found = set(zip(names, parts, strict=True))
+        several = {name for name in names if len([part for other, part in found if other == name]) > 1}
+        names = [f"{name} {part}" if name in several else name for name, part in zip(names, parts, strict=True)]
+    return names
 
 
 def _remark(run: RunResult) -> str:
