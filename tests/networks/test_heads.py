@@ -24,33 +24,22 @@ def test_a_fresh_head_is_uniform_within_its_bound_with_zero_bias() -> None:
     assert (head.bias == 0).all()
 
 
-def test_a_grown_head_keeps_known_rows_and_biases_bit_for_bit() -> None:
+@pytest.mark.parametrize("in_features", [8, 12])
+def test_growth_keeps_the_top_left_block_and_the_biases_bit_for_bit(in_features: int) -> None:
     torch.manual_seed(0)
-    head = Head.from_values(random(3, 8), random(3, seed=1))
+    head = Head.from_values(10 + random(3, 8), random(3, seed=1))
     before = head.weight.clone()
-    grown = head.grown(2)
-    assert grown.weight.shape == (5, 8)
-    assert torch.equal(grown.weight[:3], before)
+    grown = head.grown(2, in_features)
+    assert grown.weight.shape == (5, in_features)
+    assert torch.equal(grown.weight[:3, :8], before)
     assert torch.equal(grown.bias[:3], head.bias)
     assert (grown.bias[3:] == 0).all()
-    assert (grown.weight[3:].abs() <= math.sqrt(3 / 8)).all()
-    assert len(grown.weight[3:].unique()) == 16
+    for new in (grown.weight[:3, 8:], grown.weight[3:]):
+        assert (new.abs() <= math.sqrt(3 / in_features)).all()
+        assert len(new.unique()) == new.numel()
     with torch.no_grad():
         grown.weight.zero_()
     assert torch.equal(head.weight, before)
-
-
-def test_growth_in_features_keeps_the_top_left_block_and_freshens_the_rest() -> None:
-    torch.manual_seed(0)
-    head = Head.from_values(10 + random(3, 8), random(3, seed=1))
-    grown = head.grown(2, in_features=12)
-    assert grown.weight.shape == (5, 12)
-    assert torch.equal(grown.weight[:3, :8], head.weight)
-    assert torch.equal(grown.bias[:3], head.bias)
-    bound = math.sqrt(3 / 12)
-    assert (grown.weight[:3, 8:].abs() <= bound).all()
-    assert (grown.weight[3:].abs() <= bound).all()
-    assert (grown.weight[:3, 8:] != 0).all()
 
 
 def test_alignment_gives_new_rows_the_mean_norm_of_known_rows() -> None:
