@@ -99,11 +99,8 @@ def test_gradients_and_losses_are_averaged_over_all_processes_inside_the_step(
     [
         (torch.tensor(1.0), r"\{'L_CE': ...\}.*Tensor"),
         ({}, "L_CE"),
-        (
-            {"L": torch.ones(3)},
-            r"the loss term 'L' must be a scalar tensor, the mean over the batch, not of shape \[3\]",
-        ),
-        ({"L": 0.5}, "the loss term 'L' must be a scalar tensor, the mean over the batch, not a float"),
+        ({"L": torch.ones(3)}, r"'L'.*scalar.*\[3\]"),
+        ({"L": 0.5}, "'L'.*scalar.*float"),
     ],
 )
 def test_an_objective_of_ones_own_is_told_what_it_must_return(returned: Any, message: str) -> None:
