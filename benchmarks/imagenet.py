@@ -35,8 +35,7 @@ from foster.data.feed import make_feed
 from foster.data.imagenet import trees
 from foster.data.images import ImageSet
 from foster.data.photos.decode import _simplejpeg
-from foster.data.photos.stack import PhotoStack
-from foster.data.photos.store import PhotoLoader, PhotoStore
+from foster.data.photos.store import PhotoLoader, PhotoStack, PhotoStore
 from foster.data.task import Task
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import build_engine

@@ -34,7 +34,7 @@ from foster.data.photos.decode import ImageError, Resizing, each_decoded
 from foster.data.photos.find import find_photos
 from foster.errors import FosterError
 from foster.learner.classifier import Classifier
-from foster.learner.features import stored_features
+from foster.learner.closed_form import stored_features
 from foster.networks.adapted import choose_backbone
 from foster.networks.heads import RootHead
 from foster.networks.network import Network

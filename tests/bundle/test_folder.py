@@ -1,6 +1,5 @@
 """The bundle: whole or not there, checked when it is read, and never a program in disguise."""
 
-import io
 import json
 import shutil
 import zipfile
@@ -10,15 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from kept_images import memory_of
+from kept_images import files_of
 from PIL import Image
 from safetensors.torch import load_file
 
 from foster.bundle import folder as bundle_folder
-from foster.bundle.folder import MANIFEST, BundleError, read_bundle, read_manifest, write_bundle
+from foster.bundle.folder import MANIFEST, BundleError, ImageFiles, read_bundle, read_manifest, write_bundle
 from foster.bundle.manifest import LABELS, PHOTOS, SCHEMA, WEIGHTS, sha256
-from foster.data.memory import ExemplarMemory
-from foster.data.photos.decode import Resizing, image_id
+from foster.data.photos.decode import Resizing
 from foster.errors import FolderError
 
 SIZE = Resizing(6, 5)
@@ -42,13 +40,13 @@ def facts(**changes: Any) -> dict[str, Any]:
     return {**plain, **changes}
 
 
-def random_memory(*counts: int, seed: int = 0) -> ExemplarMemory:
+def random_files(*counts: int, seed: int = 0) -> list[ImageFiles]:
     chance = torch.Generator().manual_seed(seed)
     stacks = [torch.randint(256, (n, 3, 6, 5), dtype=torch.uint8, generator=chance) for n in counts]
-    return memory_of([list(stack) for stack in stacks], SIZE)
+    return files_of([list(stack) for stack in stacks])
 
 
-EXEMPLARS, HELD_OUT = random_memory(3, 1, 2), random_memory(1, 0, 1, seed=1)
+EXEMPLARS, HELD_OUT = random_files(3, 1, 2), random_files(1, 0, 1, seed=1)
 WEIGHT_VALUES = {"head.weight": torch.randn(3, 4), "steps": torch.tensor(7)}
 
 
@@ -71,10 +69,8 @@ def test_what_is_read_is_what_was_written_bit_for_bit(bundle: Path) -> None:
     assert found.manifest.preprocessing.mean == (0.5, 0.4, 0.3)
     assert found.weights.keys() == WEIGHT_VALUES.keys()
     assert all(torch.equal(found.weights[name], value) for name, value in WEIGHT_VALUES.items())
-    for use, memory in (("exemplars", EXEMPLARS), ("held-out", HELD_OUT)):
-        again = found.memory(use)  # type: ignore[arg-type]
-        assert again.counts.tolist() == memory.counts.tolist()
-        assert torch.equal(again.state()["images"], memory.state()["images"])
+    assert found.files("exemplars") == EXEMPLARS
+    assert found.files("held-out") == HELD_OUT
 
 
 def test_a_person_and_other_programs_can_read_it(bundle: Path) -> None:
@@ -113,10 +109,10 @@ def test_a_bundle_is_never_written_over_anything(bundle: Path, tmp_path: Path) -
 
 
 def test_an_interruption_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(pixels: object) -> bytes:
+    def interrupted(files: object) -> bytes:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("foster.data.images.png_of", interrupted)
+    monkeypatch.setattr(bundle_folder, "zipped", interrupted)
     with pytest.raises(KeyboardInterrupt):
         written(tmp_path / "half")
     assert list(tmp_path.iterdir()) == []
@@ -214,7 +210,7 @@ def test_an_image_keeps_its_id_wherever_it_is_stored(tmp_path: Path) -> None:
     write_bundle(two, facts(), WEIGHT_VALUES, {"held-out": EXEMPLARS})
     ids = [[entry.id for entry in read_manifest(path).exemplars] for path in (one, two)]
     assert ids[0] == ids[1]
-    assert ids[0][0] == image_id(EXEMPLARS.stack_of(0).tensor[0])
+    assert ids[0][0] == EXEMPLARS[0][0][0]
 
 
 def test_a_link_that_moves_while_a_bundle_is_read_does_not_mix_two(
@@ -233,19 +229,6 @@ def test_a_link_that_moves_while_a_bundle_is_read_does_not_mix_two(
 
     monkeypatch.setattr(bundle_folder, "read_json", moving)
     assert read_bundle(link).weights
-
-
-def test_an_exemplar_that_claims_many_pixels_is_refused_before_any_is_decoded(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = read_bundle(bundle)
-    entry = found.manifest.exemplars[0]
-    file = io.BytesIO()
-    Image.new("RGB", (4096, 4096)).save(file, "png")
-    found.image_files[entry.file] = file.getvalue()
-    monkeypatch.setattr("foster.data.photos.stack.decoded", lambda *given: pytest.fail("something was decoded"))
-    with pytest.raises(BundleError, match=r"is not \d+ x \d+"):
-        found.memory(entry.use)
 
 
 def test_a_bundle_that_the_memory_cannot_hold_is_not_read(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,8 +68,8 @@ def use(bundle: Path) -> bool:
             assert prediction.error is None
             assert 0 < prediction.confidence <= 1
             assert math.isfinite(prediction.confidence)
-            read_bundle(bundle).memory("exemplars")
             assert learner.knowledge is not None
+            assert learner.knowledge.exemplars.memory().num_classes == len(manifest.classes)
             assert learner.knowledge.trained_from.keys() == set(manifest.classes)
             assert 0 <= learner.knowledge.held_out_share <= 1
         message = ""
@@ -238,7 +238,7 @@ def test_images_that_would_become_larger_than_their_file_are_refused(
 ) -> None:
     with_photos(bundle, made([entry["file"] for entry in kept(bundle)["exemplars"]]))
     with pytest.raises(BundleError, match=PHOTOS):
-        read_bundle(bundle).memory("exemplars")
+        read_bundle(bundle).files("exemplars")
 
 
 @pytest.mark.parametrize("name", ["network.safetensors", "labels.txt", PHOTOS])

@@ -5,7 +5,7 @@ import torch
 
 from foster.data.images import ImageSet, TensorStack, concatenate, images_digest
 from foster.data.photos.decode import Resizing
-from foster.data.photos.stack import PhotoStack, learner_loader
+from foster.data.photos.store import PhotoStack, learner_loader
 
 
 def coloured(labels: list[int], names: tuple[str, ...] = ("ant", "bee", "cat")) -> ImageSet:

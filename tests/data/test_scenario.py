@@ -8,8 +8,7 @@ import torch
 from photo_folders import files_of, write_photos
 
 from foster.data.images import ImageSet
-from foster.data.photos.stack import PhotoStack
-from foster.data.photos.store import PhotoLoader
+from foster.data.photos.store import PhotoLoader, PhotoStack
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
 from foster.data.sources import Dataset, load
 from foster.errors import DataError, SettingsError

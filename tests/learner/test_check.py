@@ -17,7 +17,7 @@ from foster.data.photos.decode import Resizing
 from foster.errors import DataError
 from foster.learner.check import KINDS, SIDE, CheckReport, Finding, Photo, check_photos, describer_for
 from foster.learner.learner import Learner
-from foster.networks.heads import unit_roots
+from foster.networks.statistics import unit_roots
 
 THINGS = ("house", "star", "clock")
 

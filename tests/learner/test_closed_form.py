@@ -207,7 +207,7 @@ def test_a_removed_photo_was_never_learned(weights: Path) -> None:
     wanted = store.ids[0]
     assert learner.remove_photos(wanted).removed == (wanted,)
     torch.testing.assert_close(direction(learner), direction(without), rtol=1e-4, atol=1e-6)
-    assert wanted not in known(learner).exemplars.ids()
+    assert wanted not in {own for _, own in known(learner).exemplars.entries()}
     with pytest.raises(DataError, match=f"'{wanted}'"):
         learner.remove_photos(wanted)
 
@@ -343,7 +343,7 @@ def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(
     images, names = digits("one", "seven", "eight", last=8)
     learner = small_learner(validation_share=0.3)
     report = learner.learn(images, names)
-    held_out = known(learner).held_out.ids()
+    held_out = {own for _, own in known(learner).held_out.entries()}
     spared = torch.tensor([image_id(image) in held_out for image in images])
     labels = [name for name, is_spared in zip(names, spared.tolist(), strict=True) if not is_spared]
     frozen = foster.Learner("closed_form", device="cpu")
@@ -390,7 +390,7 @@ def _altered(tensors: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
 
 
 def test_features_that_do_not_fit_a_bundle_are_refused(weights: Path) -> None:
-    from foster.learner.features import FeatureStore
+    from foster.learner.knowledge import FeatureStore
 
     learner = frozen_learner(weights)
     learner.learn(digits("zero", "one", last=10))

@@ -37,7 +37,7 @@ def test_the_nearest_mean_is_that_of_the_exemplars_and_not_of_held_out_images() 
     assert found is not None
     of_exemplars, of_held_out = (
         torch.stack([mean_by_hand(knowledge, memory.stack_of(class_id).tensor) for class_id in range(2)])
-        for memory in (knowledge.exemplars, knowledge.held_out)
+        for memory in (knowledge.exemplars.memory(), knowledge.held_out.memory())
     )
     torch.testing.assert_close(found, of_exemplars, rtol=1e-4, atol=1e-5)
     assert (found - of_held_out).abs().max().item() > 0.01

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 import foster
 from foster.bundle.folder import BundleError
-from foster.data.photos.decode import image_id
 from foster.errors import DataError, SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.export import export_facts
@@ -52,14 +51,13 @@ def test_ids_are_the_order_of_arrival_and_never_change(learner: Learner) -> None
 
 
 def stored_ids(learner: Learner, use: str) -> set[str]:
-    memory = getattr(learner.knowledge, use)
-    return {image_id(image) for k in range(memory.num_classes) for image in memory.stack_of(k).tensor}
+    return {own for _, own in getattr(learner.knowledge, use).entries()}
 
 
 def test_the_budget_holds_for_exemplars_and_held_out_images_together(learner: Learner) -> None:
     learner.learn(digits("two", "three", "four", last=20), memory_total=27)
     assert learner.knowledge is not None
-    kept, held_out = learner.knowledge.exemplars, learner.knowledge.held_out
+    kept, held_out = learner.knowledge.exemplars.memory(), learner.knowledge.held_out.memory()
     assert kept.counts.tolist() == [4] * 5
     assert held_out.counts.tolist() == [1] * 5
     assert kept.num_images + held_out.num_images <= 27
@@ -75,7 +73,7 @@ def test_more_images_of_known_classes_alone_are_learned_and_selected_anew(learne
     assert learner.class_names == ("zero", "one")
     assert stored_ids(learner, "exemplars") - before
     assert learner.knowledge is not None
-    assert learner.knowledge.exemplars.counts.tolist() == [27, 27]
+    assert learner.knowledge.exemplars.memory().counts.tolist() == [27, 27]
 
 
 def test_a_method_without_a_rule_for_known_classes_alone_refreshes(tmp_path: Path) -> None:
@@ -129,7 +127,7 @@ def test_classes_of_very_different_size_down_to_one_image(learner: Learner) -> N
     started = next(event for event in events if isinstance(event, TaskStarted))
     assert started.num_images == 54 + report.num_trained
     assert learner.knowledge is not None
-    assert learner.knowledge.exemplars.counts.tolist()[3] == 1
+    assert learner.knowledge.exemplars.memory().counts.tolist()[3] == 1
 
 
 def assert_same_answers(found: Sequence[Prediction], expected: Sequence[Prediction]) -> None:
@@ -317,7 +315,7 @@ def test_images_that_are_not_square_from_learning_to_export(tmp_path: Path) -> N
     again = foster.load(learner.save(tmp_path / "bundle"), device="cpu")
     assert again.settings.image_size == (12, 20)
     assert again.knowledge is not None
-    assert again.knowledge.exemplars.stack_of(0).shape[2:] == (12, 20)
+    assert again.knowledge.exemplars.memory().stack_of(0).shape[2:] == (12, 20)
     pictures = [*bars("standing", 40)[30:], *bars("lying", 40)[30:]]
     found = again.predict(pictures)
     assert [entry.record() for entry in found] == [entry.record() for entry in learner.predict(pictures)]

@@ -9,11 +9,10 @@ from small_learners import digits, small_learner, together, unseen_digits
 from torch import Tensor
 
 import foster
-from foster.data.memory import ExemplarMemory
 from foster.errors import DataError
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
-from foster.learner.mending import Regrouping, _together, merged_row
+from foster.learner.mending import Regrouping, files_together, merged_row
 from foster.learner.reports import UpdateError
 from foster.networks.heads import Head
 
@@ -52,8 +51,8 @@ def test_a_renamed_class_is_the_same_class(four: Learner, tmp_path: Path) -> Non
     told = [(answer.label, answer.confidence) for answer in again.predict(unseen("one", "two"))]
     assert told == [("Éins 一" if label == "one" else label, sure) for label, sure in answers]
     assert known(again).trained_from["Éins 一"] == before.trained_from["one"]
-    assert torch.equal(known(again).exemplars.stack_of(1).tensor, before.exemplars.stack_of(1).tensor)
-    assert torch.equal(known(again).held_out.stack_of(1).tensor, before.held_out.stack_of(1).tensor)
+    assert torch.equal(known(again).exemplars.memory().stack_of(1).tensor, before.exemplars.memory().stack_of(1).tensor)
+    assert torch.equal(known(again).held_out.memory().stack_of(1).tensor, before.held_out.memory().stack_of(1).tensor)
     assert known(again).temperature == before.temperature
     images, names = digits("one", last=60)
     report = again.learn(images, ["Éins 一"] * len(names), epochs_scale=0.001)
@@ -66,7 +65,7 @@ def test_a_merged_class_has_the_sum_of_its_parts(four: Learner, tmp_path: Path) 
     assert four.class_names == ("zero", "one or three", "two")
     assert known(four).task_sizes == (2, 1)
     assert report.renamed == {"one": "one or three", "three": "one or three"}
-    old, new = (known(one).exemplars for one in (before, four))
+    old, new = (known(one).exemplars.memory() for one in (before, four))
     assert len(new.stack_of(1)) == len(old.stack_of(1)) + len(old.stack_of(3)) == report.num_exemplars
     images = unseen(*FOUR)
     parts, whole = before.classifier().probabilities(images), four.classifier().probabilities(images)
@@ -83,7 +82,7 @@ def test_a_forgotten_class_is_gone(four: Learner, tmp_path: Path) -> None:
     assert check.drop <= 0, "fewer classes to choose from"
     assert check.num_negative_flips == 0
     assert (report.num_exemplars, report.num_held_out) == tuple(
-        len(memory.stack_of(0)) for memory in (known(before).exemplars, known(before).held_out)
+        len(kept.files()[0]) for kept in (known(before).exemplars, known(before).held_out)
     )
     assert report.is_trained, "the backbone is as it was"
     folder = four.save(tmp_path / "forgotten")
@@ -208,9 +207,9 @@ def test_merged_exemplars_take_turns_within_what_a_class_may_keep_and_give_it_it
     merged = copy.deepcopy(learner)
     merged.merge(["zero", "one"], "both")
     after = known_by(merged)
-    both = after.exemplars.stack_of(0).tensor
-    assert len(both) + len(after.held_out.stack_of(0).tensor) <= 10
-    zero, one = known.exemplars.stack_of(0).tensor, known.exemplars.stack_of(1).tensor
+    both = after.exemplars.memory().stack_of(0).tensor
+    assert len(both) + len(after.held_out.memory().stack_of(0).tensor) <= 10
+    zero, one = known.exemplars.memory().stack_of(0).tensor, known.exemplars.memory().stack_of(1).tensor
     assert torch.equal(both[:4], torch.stack([zero[0], one[0], zero[1], one[1]]))
     assert after.task_sizes == (2,)
     before, head, exemplars = known.network.head, after.network.head, known.images_of(known.exemplars)
@@ -227,12 +226,9 @@ def expected_head(before: Head, row: Tensor, bias: Tensor) -> tuple[Tensor, Tens
 
 
 def test_a_photo_that_two_merged_classes_keep_is_kept_once() -> None:
-    pictures = torch.arange(5, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 4, 4).contiguous()
-    memory = ExemplarMemory()
-    for class_id, own in enumerate(([0, 1, 2], [2, 0, 3, 4])):
-        memory.remember(class_id, pictures[own])
-    together = _together(memory, [(0, 1)], None).stack_of(0).tensor
-    assert together[:, 0, 0, 0].tolist() == [0, 2, 1, 3, 4]
+    by_class = [tuple((name, b"") for name in names) for names in ("abc", "cade")]
+    (both,) = files_together(by_class, [(0, 1)], None)
+    assert [name for name, _ in both] == ["a", "c", "b", "d", "e"]
 
 
 def test_a_network_that_keeps_more_than_we_know_is_left_alone(learner: Learner) -> None:
@@ -256,7 +252,6 @@ def test_memories_without_images_stay_empty() -> None:
     learner.learn(digits("zero", "one", last=20))
     learner.forget("zero")
     after = known_by(learner)
-    assert isinstance(after.exemplars, ExemplarMemory)
     assert after.exemplars.num_images == 0
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 import foster
 from foster.data.photos.decode import Resizing
 from foster.data.photos.find import Photos, Source, find_photos
-from foster.data.photos.stack import ReadPhotos, read_for_training, read_photos
+from foster.data.photos.store import ReadPhotos, read_for_training, read_photos
 from foster.errors import DataError, DeviceError, SettingsError
 from foster.events import Event, LearnPlanned
 from foster.learner import train

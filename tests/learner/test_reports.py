@@ -166,22 +166,22 @@ def test_nothing_is_held_out_where_the_preset_says_so() -> None:
     assert (report.num_held_out, report.checks) == (0, ())
     assert learner.knowledge is not None
     assert learner.knowledge.num_calibration_images == 0
-    assert learner.knowledge.exemplars.counts.tolist() == [30, 30]
+    assert learner.knowledge.exemplars.memory().counts.tolist() == [30, 30]
 
 
 def test_a_learn_that_holds_out_nothing_keeps_what_was_held_out_before() -> None:
     learner = small_learner()
     learner.learn(digits("zero", "one", "two", last=None))
-    held_out, temperature, num_images = known(learner).held_out, known(learner).temperature, 43
+    held_out, temperature, num_images = known(learner).held_out.memory(), known(learner).temperature, 43
     assert held_out.counts.tolist() == [2, 2, 2]
     assert (known(learner).num_calibration_images, temperature != 1) == (num_images, True)
     told: list[Event] = []
     report = learner.learn(digits("three"), training="paper", epochs_scale=0.005, listener=told.append)
     assert report.num_held_out == 0
-    kept = known(learner).held_out
+    kept = known(learner).held_out.memory()
     assert kept.counts.tolist() == [2, 2, 2, 0]
     assert torch.equal(kept.stack_of(0).tensor, held_out.stack_of(0).tensor)
-    assert known(learner).exemplars.counts.tolist() == [13] * 4, "15 a class in all"
+    assert known(learner).exemplars.memory().counts.tolist() == [13] * 4, "15 a class in all"
     assert (known(learner).temperature, known(learner).num_calibration_images) == (temperature, num_images)
     assert report.held_out is not None
     assert [entry.name for entry in report.held_out.known] == ["zero", "one", "two"]

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from foster.learner.check import Photo, _judged, are_suspect, judgeable, left_out_probabilities
-from foster.networks.heads import unit_roots
+from foster.networks.statistics import unit_roots
 
 
 def features(count: int, num_classes: int = 4) -> tuple[Tensor, Tensor]:

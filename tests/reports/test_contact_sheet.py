@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from kept_images import memory_of
+from kept_images import files_of
 from PIL import Image, ImageChops
 
 from foster.bundle.folder import read_bundle, write_bundle
-from foster.data.photos.decode import Resizing
 from foster.errors import FolderError
 from foster.learner.check import CheckReport, Finding, Photo
 from foster.reports.contact_sheet import (
@@ -42,7 +41,7 @@ def headings(folder: Path, *classes: str) -> list[Image.Image]:
         "history": ({"when": "2026-01-01T00:00:00+00:00", "new_classes": list(classes)},),
     }
     images = [[torch.full((3, 8, 8), 20 * k, dtype=torch.uint8)] for k in range(len(classes))]
-    write_bundle(folder / "bundle", facts, {}, {"exemplars": memory_of(images, Resizing(8, 8))})
+    write_bundle(folder / "bundle", facts, {}, {"exemplars": files_of(images)})
     draw_sheet(read_bundle(folder / "bundle"), folder / "sheet.png")
     step = HEADING_HEIGHT + TILE + TEXT_HEIGHT + MARGIN + TEXT_HEIGHT // 2
     with Image.open(folder / "sheet.png") as sheet:

@@ -14,7 +14,7 @@ from PIL import Image, features
 
 from foster.data.photos.decode import MAX_PIXELS, ImageError, Resizing, decode, decoded, quiet_pillow, upright_size
 from foster.data.photos.find import find_photos
-from foster.data.photos.stack import read_photos
+from foster.data.photos.store import read_photos
 from foster.errors import FosterError
 
 SIZE = Resizing(16, 12)

@@ -1,18 +1,13 @@
-"""Memories of given images."""
+"""Images as a bundle keeps them."""
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
-from foster.data.memory import ExemplarMemory
-from foster.data.photos.decode import Resizing
+from foster.bundle.folder import ImageFiles
+from foster.data.photos.decode import image_id, png_of
 
 
-def memory_of(stacks: Sequence[Sequence[Tensor]], resizing: Resizing) -> ExemplarMemory:
-    """A memory without a limit that holds these images `[3, H, W]`, a list for each class id."""
-    memory = ExemplarMemory()
-    for class_id, images in enumerate(stacks):
-        empty = torch.empty(0, 3, *resizing.size, dtype=torch.uint8)
-        memory.remember(class_id, torch.stack(list(images)) if images else empty)
-    return memory
+def files_of(stacks: Sequence[Sequence[Tensor]]) -> list[ImageFiles]:
+    """PNG files of images `[3, H, W]`, a list for each class id."""
+    return [tuple((image_id(image), png_of(image.permute(1, 2, 0).numpy())) for image in images) for images in stacks]

@@ -20,7 +20,7 @@ import secrets
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,22 +41,21 @@ from foster.bundle.manifest import (
     Manifest,
     Use,
     digest_of,
-    sha256,
 )
 from foster.errors import DataError, FolderError, words_of
 from foster.system.documents import DocumentError, checked, read_json, tensors_in
-from foster.system.files import flush, read_limited, unwritable, write_new, written
+from foster.system.files import flush, read_limited, sha256, unwritable, write_new, written
 from foster.system.memory import main_memory
 from foster.version import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from foster.data.memory import ExemplarMemory
-    from foster.data.photos.decode import Resizing
-
 MANIFEST = "bundle.json"
 MAX_MANIFEST_BYTES = 256 * 2**20
+
+ImageFiles = tuple[tuple[str, bytes], ...]
+"""Images of one class in selection order, by their ids: PNG or JPEG files."""
 
 
 class BundleError(DataError):
@@ -120,10 +119,11 @@ def write_bundle(
     folder: Path,
     facts: Mapping[str, Any],
     weights: "Mapping[str, Tensor]",
-    memories: "Mapping[Use, ExemplarMemory]",
+    images: Mapping[Use, Sequence[ImageFiles]],
     features: "Mapping[str, Tensor]" = MappingProxyType({}),
 ) -> Manifest:
-    """Write a bundle, whole or not at all. `facts` are the manifest's fields from `method` to `history`."""
+    """Write a bundle, whole or not at all. `facts` are the manifest's fields from `method` to `history`; `images` are
+    those of each class id."""
     from safetensors.torch import save
 
     from foster.networks.modules import on_host
@@ -131,11 +131,10 @@ def write_bundle(
     files: dict[FileName, FileFacts] = {}
     exemplars: list[ExemplarFile] = []
 
-    def images() -> Iterator[tuple[str, bytes]]:
-        for use, memory in memories.items():
-            for class_id in range(memory.num_classes):
-                stack = memory.stack_of(class_id)
-                for position, (image_id, content) in enumerate(zip(stack.ids(), stack.files(), strict=True)):
+    def named() -> Iterator[tuple[str, bytes]]:
+        for use, by_class in images.items():
+            for class_id, own in enumerate(by_class):
+                for position, (image_id, content) in enumerate(own):
                     ending = "png" if content.startswith(b"\x89PNG") else "jpg"
                     name = f"{use}/{class_id:04d}/{position:04d}-{image_id}.{ending}"
                     exemplars.append(ExemplarFile(file=name, class_id=class_id, use=use))
@@ -151,7 +150,7 @@ def write_bundle(
         if features:
             put(FEATURES, save({name: on_host(tensor) for name, tensor in features.items()}))
         put(LABELS, "".join(f"{name}\n" for name in facts["classes"]).encode())
-        photos = zipped(images())
+        photos = zipped(named())
         if exemplars:
             put(PHOTOS, photos)
         manifest = Manifest(foster=__version__, exemplars=tuple(exemplars), files=files, **facts)
@@ -262,28 +261,13 @@ class Bundle:
         except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, OSError, EOFError) as error:
             raise BundleError(f"'{PHOTOS}' in bundle '{self.folder}' cannot be read: {words_of(error)}") from None
 
-    @property
-    def resizing(self) -> "Resizing":
-        from foster.data.photos.decode import Resizing
-
-        return Resizing(*self.manifest.preprocessing.size)
-
-    def memory(self, use: Use, is_tried: bool = True) -> "ExemplarMemory":
-        """The images of one use, by class and in selection order. `is_tried` decodes photos to check them."""
-        from foster.data.memory import ExemplarMemory
-        from foster.data.photos.stack import check_room, stack_of_files
-
-        entries = [entry for entry in self.manifest.exemplars if entry.use == use]
-        check_room(len(entries), self.resizing, num_copies=1)
-        memory = ExemplarMemory()
-        for class_id in range(len(self.manifest.classes)):
-            own = [entry for entry in entries if entry.class_id == class_id]
-            files = {entry.file: self.image_files[entry.file] for entry in own}
-            try:
-                memory.remember(class_id, stack_of_files(files, [entry.id for entry in own], self.resizing, is_tried))
-            except DataError as error:
-                raise BundleError(f"bundle '{self.folder}': {error}") from None
-        return memory
+    def files(self, use: Use) -> list[ImageFiles]:
+        """The images of one use, for each class id. Raises BundleError."""
+        by_class: list[list[tuple[str, bytes]]] = [[] for _ in self.manifest.classes]
+        for entry in self.manifest.exemplars:
+            if entry.use == use:
+                by_class[entry.class_id].append((entry.id, self.image_files[entry.file]))
+        return [tuple(files) for files in by_class]
 
 
 def read_bundle(bundle: Path) -> Bundle:

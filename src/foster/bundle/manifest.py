@@ -1,6 +1,5 @@
 """The content of `bundle.json`. All of it is checked when it is read: a bundle may come from a stranger."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from foster.bundle.history import checked_entry
 from foster.settings.fit import Frozen
 from foster.settings.learner_defaults import SIDES
 from foster.system.documents import Count, Sha256
+from foster.system.files import sha256
 
 SCHEMA: Literal[3] = 3
 FORMAT = "foster bundle"
@@ -116,10 +116,6 @@ class Manifest(Frozen):
         """`bundle.json`: the facts and, as `sha256`, their own hash."""
         data = self.model_dump(mode="json")
         return json.dumps({**data, "sha256": digest_of(data)}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def digest_of(data: Mapping[str, Any]) -> str:

@@ -19,8 +19,7 @@ from foster.data.cifar import LAYOUTS, load_cifar
 from foster.data.download import Follower
 from foster.data.imagenet import Tree, names_of, trees
 from foster.data.images import ImageSet
-from foster.data.photos.stack import PhotoStack
-from foster.data.photos.store import PhotoLoader
+from foster.data.photos.store import PhotoLoader, PhotoStack
 from foster.data.tiny_imagenet import load_tiny_imagenet
 from foster.errors import DataError, FosterError, words_of
 from foster.seeding import Address, generator

@@ -11,7 +11,7 @@ from foster.data.download import Follower
 from foster.data.images import ImageSet
 from foster.data.photos.decode import SUFFIXES, Resizing
 from foster.data.photos.find import Photos, find_files
-from foster.data.photos.stack import read_photos
+from foster.data.photos.store import read_photos
 from foster.data.sources import load
 from foster.errors import DataError, SettingsError, suggestion
 from foster.settings.datasets import CATALOGUE, Asked

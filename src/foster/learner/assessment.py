@@ -12,8 +12,7 @@ from torch import Tensor
 from foster import events
 from foster.data.photos.decode import decoded, image_id
 from foster.data.photos.find import Photos, item_name, some
-from foster.data.photos.stack import none_readable
-from foster.data.photos.store import Unreadable
+from foster.data.photos.store import Unreadable, none_readable
 from foster.errors import DataError
 from foster.learner.calibration import expected_calibration_error
 from foster.learner.classifier import Classifier

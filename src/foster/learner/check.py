@@ -15,15 +15,13 @@ from foster import events
 from foster.data.photos.decode import ImageError, ImageLike, Resizing, each_decoded, image_id, typical_side
 from foster.data.photos.duplicates import Sketch, alike, sketch
 from foster.data.photos.find import Photos, Source, find_photos, item_name
-from foster.data.photos.stack import none_readable
-from foster.data.photos.store import Unreadable
+from foster.data.photos.store import Unreadable, none_readable
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
 from foster.learner.classifier import Classifier
-from foster.learner.closed_form import frozen_network
-from foster.learner.features import SHRINKAGE
+from foster.learner.closed_form import SHRINKAGE, frozen_network
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
-from foster.learner.plan import Entry, classes_of, entries_of
+from foster.learner.plan import classes_of
 from foster.networks.adapted import choose_backbone
 from foster.networks.statistics import Statistics, discriminants_of_few, left_out_scores
 from foster.settings.learner_defaults import PRETRAINED
@@ -302,8 +300,7 @@ def _doubles(seen: Sequence[_Seen], groups: Sequence[Sequence[int]]) -> list[Fin
 
 def _kept_elsewhere(seen: Sequence[_Seen], known: Knowledge) -> list[Finding]:
     """Photos that the bundle keeps under another class, compared pixel by pixel at the network's size."""
-    entries = entries_of(known.exemplars) | entries_of(known.held_out)
-    kept = classes_of(entries | {Entry(*one) for one in known.store.entries()} if known.store else entries)
+    kept = classes_of(known.entries())
     findings = []
     for one in seen:
         classes = sorted(known.class_names[label] for label in kept.get(one.image_hash, ()))

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from foster.bundle.manifest import Preprocessing
-from foster.data.augmentation.pipeline import Normaliser
 from foster.data.images import Stack, as_stack, on_device
 from foster.evaluation.predict import nearest_mean_scores
-from foster.networks.heads import RootHead, unit_roots
-from foster.networks.modules import channels_last
+from foster.networks.heads import RootHead
+from foster.networks.modules import Normaliser, channels_last
 from foster.networks.network import Network
+from foster.networks.statistics import unit_roots
 from foster.training.engine import in_batches, inference_batch_size
 from foster.training.memory_errors import explained_memory_errors
 

@@ -6,6 +6,7 @@ measured on photos that had no part in it.
 
 import hashlib
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,25 +18,23 @@ from PIL import Image
 from torch import Tensor
 
 from foster import events
+from foster.bundle.folder import ImageFiles
 from foster.bundle.manifest import Preprocessing
-from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import ImageError, Resizing, each_decoded, image_id, jpeg_of, png_of, shrunk
 from foster.data.photos.find import Photos, item_name
-from foster.data.photos.stack import keeps_photos, learner_loader, none_readable, note_unreadable, stack_of_files
-from foster.data.photos.store import Unreadable
+from foster.data.photos.store import Unreadable, keeps_photos, learner_loader, none_readable, note_unreadable
 from foster.errors import DataError, SettingsError
-from foster.learner.calibration import fit_temperature, probabilities
+from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
-from foster.learner.features import NOT_MEASURED, FeatureStore, linear_discriminants, solve, stored_features
-from foster.learner.knowledge import Knowledge
-from foster.learner.plan import Entry, Plan, shared_photos
+from foster.learner.knowledge import NOT_MEASURED, NOTHING_KEPT, Entry, FeatureStore, KeptImages, Knowledge
+from foster.learner.plan import Plan, shared_photos
 from foster.learner.reports import LearnReport, UpdateCheck, compare
 from foster.learner.work_folder import WorkFolder
 from foster.networks.adapted import BackboneChoice, check_backbone
 from foster.networks.heads import RootHead
 from foster.networks.network import Network
-from foster.networks.statistics import Statistics
+from foster.networks.statistics import Statistics, discriminants_of_few, left_out_scores, unit_roots
 from foster.settings.learner import CLOSED_FORM
 from foster.system.counts import counted
 from foster.training.engine import find_device, inference_batch_size
@@ -47,7 +46,14 @@ REHEARSED_PHOTOS = 8
 NUM_SOLUTIONS = 5
 """The time of the head, its leave-one-out scores and the statistics for unknown things, in linear systems solved."""
 
-PNG = b"\x89PNG"
+SHRINKAGE = 0.5
+"""Of the covariance of roots of features: results/notes/photo-heads.md."""
+
+MOST_MEASURED = 2000
+"""Of more photos, so many are measured, at most equally many of each class: more would hardly change the number."""
+
+LEAST_MEASURED = 5
+"""So many of each class are measured in any case."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +104,7 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
             familiarity = Familiarity.left_out(store.statistics, features[solved.positions], of_measured, probability)
         answers = solved.scores.argmax(1)
         check, uncompared = _compared(measured, of_measured, answers, last_answers, photos.class_names, len(known))
-    memory = _memory(before, photos, quota, plan.resizing)
+    kept = _kept(before, photos, quota)
     after = Knowledge(
         class_names=photos.class_names,
         task_sizes=(num_classes,),
@@ -106,7 +112,8 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         backbone=plan.backbone.name,
         preprocessing=preprocessing,
         network=Network(network.branches, solved.head),  # type: ignore[arg-type]
-        memories=lambda: (memory, ExemplarMemory()),
+        exemplars=KeptImages.of_files(lambda: kept, plan.resizing, is_tried=False),
+        held_out=NOTHING_KEPT,
         temperature=temperature or 1.0,
         num_calibration_images=len(measured) if temperature else 0,
         history=before.history if before else (),
@@ -116,7 +123,7 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
     report = replace(
         photos.report,
         num_trained=len(photos.ids),
-        num_exemplars=memory.num_images,
+        num_exemplars=sum(map(len, kept)),
         seconds=round(time.monotonic() - plan.began, 1),
         temperature=after.temperature,
         checks=(check,) if check.classes else (),
@@ -189,7 +196,7 @@ def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhoto
     features: list[Tensor] = []
     files: dict[int, dict[str, bytes]] = {}
     unreadable: list[Unreadable] = []
-    fresh: set[tuple[int, str]] = set()
+    fresh: set[Entry] = set()
     for positions, outcomes in _decoded(source, plan.resizing, has_files=quota > 0):
         images: list[Tensor] = []
         chunk: list[str] = []
@@ -198,7 +205,7 @@ def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhoto
                 note_unreadable(str(outcome), position, source, plan.settings.max_unreadable, unreadable)
                 continue
             label = provisional[source.labels[position]]
-            entry = Entry(label, outcome.id)
+            entry = (label, outcome.id)
             entries.append(entry)
             entry_names.append(item_name(source.items[position], position))
             if entry in stored or entry in fresh:
@@ -223,11 +230,11 @@ def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhoto
     staying = [k for k in range(len(names)) if k < len(known) or k in readable]
     new_ids = {old: new for new, old in enumerate(staying)}
     class_names = tuple(list(names)[k] for k in staying)
-    entries = [Entry(new_ids[label], photo_id) for label, photo_id in entries]
+    entries = [(new_ids[label], photo_id) for label, photo_id in entries]
     report = LearnReport(
         more_of=dict(Counter(class_names[new_ids[label]] for label in labels if new_ids[label] < len(known))),
         num_repeated=len(entries) - len(ids),
-        shared=shared_photos(entries, [Entry(*one) for one in stored], class_names, entry_names),
+        shared=shared_photos(entries, stored, class_names, entry_names),
         empty_classes=(*source.empty_classes, *(name for name in source.class_names if name not in class_names)),
         passed_over=source.passed_over,
         unreadable=tuple(unreadable),
@@ -330,18 +337,78 @@ def _compared(
     return check, tuple(name for name in class_names[:num_known] if name not in seen)
 
 
-def _memory(before: Knowledge | None, photos: NewPhotos, quota: int, resizing: Resizing) -> ExemplarMemory:
+def _kept(before: Knowledge | None, photos: NewPhotos, quota: int) -> list[ImageFiles]:
     """Of each class up to `quota` photos, those with the smallest ids among the kept and the new ones."""
-    memory = ExemplarMemory()
-    for class_id in range(len(photos.class_names) if quota else 0):
-        files: dict[str, bytes] = {}
-        if before and class_id < before.exemplars.num_classes:
-            stack = before.exemplars.stack_of(class_id)
-            files |= zip(stack.ids(), stack.files(), strict=True)
+    kept = before.exemplars.files() if before else ()
+    by_class = []
+    for class_id in range(len(photos.class_names)):
+        files = dict(kept[class_id]) if class_id < len(kept) else {}
         files |= photos.files.get(class_id, {})
-        ids = sorted(files)[:quota]
-        named = {
-            f"{photo_id}.{'png' if files[photo_id].startswith(PNG) else 'jpg'}": files[photo_id] for photo_id in ids
-        }
-        memory.remember(class_id, stack_of_files(named, ids, resizing, is_tried=False))
-    return memory
+        by_class.append(tuple(sorted(files.items())[:quota]))
+    return by_class
+
+
+def stored_features(features: Tensor) -> Tensor:
+    """Features `[N, d]` as they are remembered and summed: roots of unit length, in half precision, on the CPU."""
+    return unit_roots(features).half().cpu()
+
+
+def linear_discriminants(statistics: Statistics) -> tuple[Tensor, Tensor]:
+    """Weight `[C, d]` and bias `[C]`, float64, of shrunk linear discriminants, corrected for classes of few photos."""
+    return discriminants_of_few(statistics, SHRINKAGE)
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A head, and the scores of photos by heads without them (leave-one-out)."""
+
+    head: RootHead
+    positions: Tensor
+    """Which of the photos given were measured, int64 `[n]`."""
+    scores: Tensor
+    """Their scores `[n, C]`, on the scale of the head."""
+
+
+def solve(
+    statistics: Statistics, features: Tensor, labels: Tensor, ids: tuple[str, ...], scale: float | None = None
+) -> Solved:
+    """The head that follows from `statistics`, which include the photos of stored `features` `[n, d]`; each of these is
+    measured by the head of all other photos. A photo without another one of its class is not measured.
+
+    Scores are divided by a `scale`. By default those of left-out photos get the usual spread: then a temperature of 1
+    is a good guess.
+    """
+    positions = _measured(labels, ids, statistics.num_classes)
+    scores, is_judged = left_out_scores(statistics, SHRINKAGE, features[positions], labels[positions])
+    positions, scores = positions[is_judged], scores[is_judged]
+    weight, bias = linear_discriminants(statistics)
+    weight, bias = weight - weight.mean(0), bias - bias.mean()
+    if scale is None or not scale > 0:
+        scale = spread_of(scores) / USUAL_SPREAD if len(scores) else 0.0
+    if not scale > 0:
+        scale = float(weight.norm()) or 1.0
+    head = RootHead.from_values((weight / scale).float(), (bias / scale).float())
+    return Solved(head, positions, (scores / scale).float())
+
+
+def scale_of(statistics: Statistics, head: RootHead) -> float:
+    """What the scores of a head were divided by that followed from these statistics."""
+    weight, _ = linear_discriminants(statistics)
+    return float((weight - weight.mean(0)).norm()) / max(float(head.weight.detach().norm()), 1e-12)
+
+
+def _measured(labels: Tensor, ids: tuple[str, ...], num_classes: int) -> Tensor:
+    """Positions of up to MOST_MEASURED photos, those with the smallest ids of each class, ascending."""
+    sizes = torch.bincount(labels, minlength=num_classes)
+    # What small classes leave goes to the others.
+    quotas = range(MOST_MEASURED + 1)
+    quota = bisect_right(quotas, MOST_MEASURED, key=lambda most: int(sizes.clamp_max(most).sum())) - 1
+    quota = max(LEAST_MEASURED, quota)
+    counts = [0] * num_classes
+    chosen: list[int] = []
+    for position in sorted(range(len(ids)), key=lambda k: ids[k]):
+        label = int(labels[position])
+        counts[label] += 1
+        if counts[label] <= quota:
+            chosen.append(position)
+    return torch.tensor(sorted(chosen), dtype=torch.int64)

@@ -121,9 +121,8 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
 
 def _pictures(knowledge: Knowledge) -> tuple[Tensor, str]:
     """uint8 `[N, H, W, 3]` to check with: exemplars and held-out images, or noise where there are none."""
-    memories = {"exemplars": knowledge.exemplars, "held-out images": knowledge.held_out}
-    for name, memory in memories.items():
-        images = knowledge.images_of(memory).stack
+    for name, kept in (("exemplars", knowledge.exemplars), ("held-out images", knowledge.held_out)):
+        images = knowledge.images_of(kept).stack
         if len(images):
             stride = -(-len(images) // MAX_CHECKED)
             return on_device(images[::stride], torch.device("cpu")).permute(0, 2, 3, 1).contiguous(), name

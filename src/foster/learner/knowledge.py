@@ -1,10 +1,10 @@
 """What a learner knows between two `learn` calls; saved as a bundle and loaded from one."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,24 +12,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foster.bundle.folder import BundleError, read_bundle, write_bundle
+from foster.bundle.folder import Bundle, BundleError, ImageFiles, read_bundle, write_bundle
 from foster.bundle.history import trained_positions
 from foster.bundle.manifest import Manifest, Preprocessing, Use
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.decode import Resizing
-from foster.errors import FosterError, words_of
+from foster.data.photos.decode import ID_LENGTH, Resizing
+from foster.data.photos.store import memory_of_files
+from foster.errors import DataError, FosterError, words_of
 from foster.evaluation.predict import class_means
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import PREFIX as FAMILIARITY
 from foster.learner.familiarity import Familiarity
-from foster.learner.features import FeatureStore
 from foster.learner.reports import LearnReport
 from foster.methods import method_class
 from foster.methods.base import Context, Method
 from foster.networks.adapted import ModuleLike, choose_backbone
 from foster.networks.heads import RootHead
 from foster.networks.network import Network
+from foster.networks.statistics import Statistics
 from foster.seeding import Address, initialisation
 from foster.settings.base import make
 from foster.settings.learner import CLOSED_FORM, LearnerSettings
@@ -38,6 +39,220 @@ from foster.settings.plugins import check_imported, load_plugins
 from foster.system.files import user_path
 from foster.training.engine import Engine
 from foster.version import __version__
+
+ID_BYTES = ID_LENGTH // 2
+
+NOT_MEASURED, GONE = -1, -2
+"""In the place of an answer: the photo was not measured; or it was taken for a class that has been forgotten since."""
+
+
+Entry = tuple[int, str]
+"""A photo in a class: the class id, and the hash of the pixels."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeptImages:
+    """Images that are kept of each class id, as image files and as a memory to train on. Either form is made from the
+    other when it is asked for."""
+
+    files: Callable[[], Sequence[ImageFiles]]
+    memory: Callable[[], ExemplarMemory]
+
+    @classmethod
+    def of_files(cls, files: Callable[[], Sequence[ImageFiles]], resizing: Resizing, is_tried: bool) -> "KeptImages":
+        """`is_tried` decodes photos to check them when the memory is made."""
+        return cls(files, cache(lambda: memory_of_files(files(), resizing, is_tried)))
+
+    @classmethod
+    def of_memory(cls, memory: ExemplarMemory) -> "KeptImages":
+        stacks = [memory.stack_of(class_id) for class_id in range(memory.num_classes)]
+        return cls(
+            cache(lambda: [tuple(zip(stack.ids(), stack.files(), strict=True)) for stack in stacks]), lambda: memory
+        )
+
+    def entries(self) -> set[Entry]:
+        """Class id and image id of all images."""
+        return {(class_id, own) for class_id, files in enumerate(self.files()) for own, _ in files}
+
+    @property
+    def num_images(self) -> int:
+        return sum(map(len, self.files()))
+
+
+NOTHING_KEPT = KeptImages.of_memory(ExemplarMemory())
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureStore:
+    """Photos in the order in which they were learned, by id and class; the features of some; sums over all.
+
+    The sums are of the features as they are stored, so that a photo whose features are kept can be taken out of them
+    exactly. Nothing is changed in place: every verb returns a new store.
+    """
+
+    ids: tuple[str, ...]
+    """The id of each photo (the start of the hash of its pixels), N in all."""
+    labels: Tensor
+    """The class id of each photo, int64 `[N]`."""
+    answers: Tensor
+    """What each photo was taken for when it was last measured, int64 `[N]`; NOT_MEASURED or GONE."""
+    rows: Tensor
+    """Which of the photos have their features kept, int64 `[M]`, ascending."""
+    features: Tensor
+    """The features of these, float16 `[M, d]`."""
+    statistics: Statistics
+
+    @classmethod
+    def empty(cls, num_features: int) -> "FeatureStore":
+        nothing = torch.empty(0, dtype=torch.int64)
+        features = torch.empty(0, num_features, dtype=torch.float16)
+        return cls((), nothing, nothing, nothing, features, Statistics.empty(0, num_features))
+
+    @property
+    def num_photos(self) -> int:
+        return len(self.ids)
+
+    @property
+    def num_features(self) -> int:
+        return self.features.shape[1]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors().values())
+
+    @property
+    def kept_labels(self) -> Tensor:
+        """The class ids of the photos whose features are kept, `[M]`."""
+        return self.labels[self.rows]
+
+    @property
+    def kept_ids(self) -> tuple[str, ...]:
+        return tuple(self.ids[k] for k in self.rows.tolist())
+
+    def entries(self) -> set[Entry]:
+        """Class id and photo id of all photos."""
+        return set(zip(self.labels.tolist(), self.ids, strict=True))
+
+    def added(
+        self, features: Tensor, labels: Tensor, ids: Sequence[str], num_classes: int, per_class: int
+    ) -> "FeatureStore":
+        """With new photos of stored features `[n, d]`; those of the first `per_class` photos of each class are kept."""
+        statistics = self.statistics.grown(num_classes - self.statistics.num_classes).added(features, labels)
+        counts = torch.bincount(self.kept_labels, minlength=num_classes).tolist()
+        is_kept = []
+        for label in labels.tolist():
+            is_kept.append(counts[label] < per_class)
+            counts[label] += 1
+        chosen = torch.tensor(is_kept, dtype=torch.bool)
+        positions = torch.arange(len(labels)) + self.num_photos
+        return FeatureStore(
+            (*self.ids, *ids),
+            torch.cat((self.labels, labels)),
+            torch.cat((self.answers, torch.full_like(labels, NOT_MEASURED))),
+            torch.cat((self.rows, positions[chosen])),
+            torch.cat((self.features, features[chosen])),
+            statistics,
+        )
+
+    def with_answers(self, positions: Tensor, answers: Tensor) -> "FeatureStore":
+        """What the photos at `positions` are taken for now; what was said of others is forgotten."""
+        known = torch.full_like(self.answers, NOT_MEASURED)
+        known[positions] = answers
+        return replace(self, answers=known)
+
+    def regrouped(self, groups: Sequence[Sequence[int]]) -> "FeatureStore":
+        """A class for each group of present ones; nothing is left of classes in no group.
+
+        Where the features of all photos of such a class are kept, the sums become exactly those of the others.
+        """
+        new_ids = torch.full((self.statistics.num_classes,), GONE, dtype=torch.int64)
+        for new, group in enumerate(groups):
+            new_ids[list(group)] = new
+        statistics, order = self.statistics, list(range(self.statistics.num_classes))
+        for gone in (new_ids < 0).nonzero()[:, 0].tolist():
+            features = self.features[self.kept_labels == gone]
+            is_whole = len(features) == int(self.statistics.counts[gone])
+            statistics = statistics.without(order.index(gone), features if is_whole else None)
+            order.remove(gone)
+        statistics = statistics.regrouped([[order.index(k) for k in group] for group in groups])
+        answers = torch.where(self.answers < 0, self.answers, new_ids[self.answers.clamp_min(0)])
+        store = replace(self, labels=new_ids[self.labels], answers=answers, statistics=statistics)
+        return store._rows_where(store.labels >= 0)
+
+    def without(self, entries: set[Entry]) -> "FeatureStore":
+        """Without some photos, by class id and photo id. Those whose features are not kept stay in the sums."""
+        is_meant = torch.tensor([entry in entries for entry in zip(self.labels.tolist(), self.ids, strict=True)])
+        is_taken = torch.zeros_like(is_meant)
+        is_taken[self.rows] = is_meant[self.rows]
+        is_chosen = is_meant[self.rows]
+        empty = Statistics.empty(self.statistics.num_classes, self.num_features)
+        taken = empty.added(self.features[is_chosen], self.kept_labels[is_chosen])
+        return replace(self, statistics=less(self.statistics, taken))._rows_where(~is_taken)
+
+    def _rows_where(self, is_kept: Tensor) -> "FeatureStore":
+        """The photos where `is_kept` `[N]`; the sums as they are."""
+        positions = is_kept.cumsum(0) - 1
+        is_chosen = is_kept[self.rows]
+        return replace(
+            self,
+            ids=tuple(one for one, kept in zip(self.ids, is_kept.tolist(), strict=True) if kept),
+            labels=self.labels[is_kept],
+            answers=self.answers[is_kept],
+            rows=positions[self.rows[is_chosen]],
+            features=self.features[is_chosen],
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """For a bundle's file."""
+        ids = torch.frombuffer(bytearray(bytes.fromhex("".join(self.ids))), dtype=torch.uint8) if self.ids else None
+        return {
+            "ids": (torch.empty(0, dtype=torch.uint8) if ids is None else ids).view(-1, ID_BYTES),
+            "labels": self.labels.int(),
+            "answers": self.answers.int(),
+            "rows": self.rows,
+            "features": self.features,
+            "counts": self.statistics.counts,
+            "sums": self.statistics.sums,
+            "second_moment": self.statistics.second_moment,
+        }
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], num_classes: int, title: str) -> "FeatureStore | None":
+        """What `tensors` gave; None where there is nothing, BundleError where it does not fit together."""
+        if not tensors:
+            return None
+        try:
+            ids = [bytes(row).hex() for row in tensors["ids"].tolist()]
+            labels, answers = tensors["labels"].long(), tensors["answers"].long()
+            rows, features = tensors["rows"], tensors["features"]
+            statistics = Statistics(tensors["counts"], tensors["sums"], tensors["second_moment"])
+            fits = (
+                tensors["ids"].shape == (len(ids), ID_BYTES)
+                and labels.shape == answers.shape == (len(ids),)
+                and (features.ndim, len(rows)) == (2, len(features))
+                and features.shape[1] == statistics.num_features
+                and statistics.num_classes == num_classes
+                and _is_within(labels, 0, num_classes)
+                and _is_within(answers, GONE, num_classes)
+                and _is_within(rows, 0, len(ids))
+                and bool((statistics.counts >= 0).all())
+                and (features.dtype, rows.dtype) == (torch.float16, torch.int64)
+                and statistics.sums.dtype == statistics.second_moment.dtype == torch.float64
+            )
+        except (KeyError, ValueError, TypeError, RuntimeError):
+            fits = False
+        if not fits:
+            raise BundleError(f"the features in bundle '{title}' do not fit its classes")
+        return cls(tuple(ids), labels, answers, rows, features, statistics)
+
+
+def less(whole: Statistics, part: Statistics) -> Statistics:
+    """The sums over the images of `whole` that are not in `part`."""
+    return Statistics(whole.counts - part.counts, whole.sums - part.sums, whole.second_moment - part.second_moment)
+
+
+def _is_within(values: Tensor, first: int, end: int) -> bool:
+    return not len(values) or (int(values.min()) >= first and int(values.max()) < end)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +268,10 @@ class Knowledge:
     backbone: str
     preprocessing: Preprocessing
     network: Network
-    memories: Callable[[], tuple[ExemplarMemory, ExemplarMemory]]
-    """Gives the images to learn from again, and the held-out ones. A prediction needs neither, so they are made on
-    demand."""
+    exemplars: KeptImages
+    """The images that are learned from again."""
+    held_out: KeptImages
+    """The images that are never trained on."""
     temperature: float
     num_calibration_images: int
     history: tuple[Mapping[str, Any], ...]
@@ -64,23 +280,14 @@ class Knowledge:
     store: FeatureStore | None = None
     """Features of photos and sums over all, by the pretrained backbone, where there is one."""
 
-    @property
-    def exemplars(self) -> ExemplarMemory:
-        """The images that are learned from again."""
-        return self._memories[0]
-
-    @property
-    def held_out(self) -> ExemplarMemory:
-        """The images that are never trained on."""
-        return self._memories[1]
-
-    @cached_property
-    def _memories(self) -> tuple[ExemplarMemory, ExemplarMemory]:
-        return self.memories()
+    def entries(self) -> set[Entry]:
+        """Class id and image id of all photos of which something is kept."""
+        kept = self.exemplars.entries() | self.held_out.entries()
+        return kept | self.store.entries() if self.store else kept
 
     def learned_ids(self) -> set[str]:
         """The ids of all photos that are known to have been learned from."""
-        return self.exemplars.ids() | (set(self.store.ids) if self.store else set())
+        return {own for _, own in self.exemplars.entries()} | (set(self.store.ids) if self.store else set())
 
     @property
     def is_closed_form(self) -> bool:
@@ -122,6 +329,14 @@ class Knowledge:
             classifier.class_means = means.to(device)
         return classifier
 
+    def keeping(self, exemplars: Sequence[ImageFiles], held_out: Sequence[ImageFiles]) -> "Knowledge":
+        """The same with other images."""
+        return replace(
+            self,
+            exemplars=KeptImages.of_files(lambda: exemplars, self.resizing, is_tried=False),
+            held_out=KeptImages.of_files(lambda: held_out, self.resizing, is_tried=False),
+        )
+
     def with_entry(self, record: Mapping[str, Any]) -> "Knowledge":
         """The same with one more entry in its history, of now."""
         entry = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "foster": __version__, **record}
@@ -135,9 +350,9 @@ class Knowledge:
         threshold = self.familiarity.threshold if self.familiarity else None
         return self.with_entry({**entry, "unknown_threshold": threshold, **report.record()})
 
-    def images_of(self, memory: ExemplarMemory) -> ImageSet:
-        """The images of one of the two memories, possibly none."""
-        images = memory.exemplars(self.class_names)
+    def images_of(self, kept: KeptImages) -> ImageSet:
+        """The exemplars or the held-out images, possibly none."""
+        images = kept.memory().exemplars(self.class_names)
         return no_images(self.preprocessing.size, self.class_names) if images is None else images
 
 
@@ -160,12 +375,15 @@ def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge
         "num_calibration_images": knowledge.num_calibration_images,
         "history": tuple(dict(entry) for entry in knowledge.history),
     }
-    memories: dict[Use, ExemplarMemory] = {"exemplars": knowledge.exemplars, "held-out": knowledge.held_out}
+    images: dict[Use, Sequence[ImageFiles]] = {
+        "exemplars": knowledge.exemplars.files(),
+        "held-out": knowledge.held_out.files(),
+    }
     weights = dict(knowledge.network.state_dict())
     if knowledge.familiarity is not None:
         weights |= knowledge.familiarity.tensors(has_statistics=not knowledge.is_closed_form)
     features = knowledge.store.tensors() if knowledge.store else {}
-    write_bundle(folder, facts, weights, memories, features)
+    write_bundle(folder, facts, weights, images, features)
     return folder
 
 
@@ -199,12 +417,8 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         backbone=facts.backbone,
         preprocessing=facts.preprocessing,
         network=network,
-        memories=cache(
-            lambda: (
-                bundle.memory("exemplars", is_tried=settings.method != CLOSED_FORM),
-                bundle.memory("held-out"),
-            )
-        ),
+        exemplars=_kept(bundle, "exemplars", is_tried=settings.method != CLOSED_FORM),
+        held_out=_kept(bundle, "held-out"),
         temperature=facts.temperature,
         num_calibration_images=facts.num_calibration_images,
         history=facts.history,
@@ -212,6 +426,21 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         store=store,
     )
     return settings, knowledge
+
+
+def _kept(bundle: Bundle, use: Use, is_tried: bool = True) -> KeptImages:
+    """The images that a bundle keeps. They are unpacked when they are needed: a prediction needs none."""
+    kept = KeptImages.of_files(lambda: bundle.files(use), Resizing(*bundle.manifest.preprocessing.size), is_tried)
+
+    def memory() -> ExemplarMemory:
+        try:
+            return kept.memory()
+        except BundleError:
+            raise
+        except DataError as error:
+            raise BundleError(f"bundle '{bundle.folder}': {error}") from None
+
+    return replace(kept, memory=memory)
 
 
 def _network(

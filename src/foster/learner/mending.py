@@ -14,19 +14,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from foster.bundle.folder import ImageFiles
 from foster.bundle.history import FORGOTTEN
-from foster.data.images import ImageSet, concatenate, ids_of, joined
-from foster.data.memory import ExemplarMemory
+from foster.data.images import ImageSet, concatenate, ids_of
 from foster.data.photos.decode import ImageError, decode_photo, image_id
 from foster.data.photos.find import class_name, folder_name
 from foster.errors import DataError, suggestion
 from foster.evaluation.predict import class_means
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
+from foster.learner.closed_form import scale_of, solve
 from foster.learner.familiarity import Familiarity
-from foster.learner.features import NOT_MEASURED, scale_of, solve
-from foster.learner.knowledge import Knowledge
-from foster.learner.plan import entries_of, held_out_quota
+from foster.learner.knowledge import NOT_MEASURED, KeptImages, Knowledge
+from foster.learner.plan import held_out_quota
 from foster.learner.reports import UNKNOWN, MendReport, UpdateCheck, compare
 from foster.networks.closed_form import ClosedFormHead
 from foster.networks.heads import Head, RootHead
@@ -110,8 +110,8 @@ def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]
 def _with_counts(report: MendReport, knowledge: Knowledge, class_ids: Sequence[int]) -> MendReport:
     """With the numbers of images that are kept of some classes."""
     num_exemplars, num_held_out = (
-        sum(len(memory.stack_of(k)) for k in class_ids if k < memory.num_classes)
-        for memory in (knowledge.exemplars, knowledge.held_out)
+        sum(len(files[k]) for k in class_ids if k < len(files))
+        for files in (knowledge.exemplars.files(), knowledge.held_out.files())
     )
     return replace(report, num_exemplars=num_exemplars, num_held_out=num_held_out)
 
@@ -124,9 +124,7 @@ def remove_photos(
 
     A photo is named by its file or by its id, behind the class id and a slash where several classes have it.
     """
-    entries: set[tuple[int, str]] = {*entries_of(knowledge.exemplars), *entries_of(knowledge.held_out)}
-    entries |= knowledge.store.entries() if knowledge.store else set()
-    chosen = {_meant(text, entries, knowledge) for text in wanted}
+    chosen = {_meant(text, knowledge.entries(), knowledge) for text in wanted}
     if knowledge.is_closed_form and knowledge.store:
         kept = set(zip(knowledge.store.kept_labels.tolist(), knowledge.store.kept_ids, strict=True))
         for label, photo in sorted(chosen - kept):
@@ -135,23 +133,21 @@ def remove_photos(
                 f"sums; 'foster forget' takes out the whole class '{knowledge.class_names[label]}'"
             )
 
-    def left(memory: ExemplarMemory) -> ExemplarMemory:
-        result = ExemplarMemory()
-        for class_id in range(memory.num_classes):
-            stack = memory.stack_of(class_id)
-            is_left = torch.tensor([(class_id, own) not in chosen for own in ids_of(stack)], dtype=torch.bool)
-            result.remember(class_id, stack[is_left])
-        return result
+    def left(kept: KeptImages) -> list[ImageFiles]:
+        return [
+            tuple((own, file) for own, file in files if (class_id, own) not in chosen)
+            for class_id, files in enumerate(kept.files())
+        ]
 
-    memories = left(knowledge.exemplars), left(knowledge.held_out)
+    exemplars, held_out = left(knowledge.exemplars), left(knowledge.held_out)
     store = knowledge.store.without(chosen) if knowledge.store else None
-    after = replace(knowledge, memories=lambda: memories, store=store)
+    after = replace(knowledge, store=store).keeping(exemplars, held_out)
     for class_id, _ in chosen:
         name = knowledge.class_names[class_id]
         is_last = (
             not int(store.statistics.counts[class_id])
             if knowledge.is_closed_form and store
-            else settings.options.uses_memory and not len(memories[0].stack_of(class_id))
+            else settings.options.uses_memory and not exemplars[class_id]
         )
         if is_last:
             raise DataError(f"this is the last photo of class '{name}'; foster forget takes out the class")
@@ -181,12 +177,17 @@ def _meant(text: str, entries: set[tuple[int, str]], knowledge: Knowledge) -> tu
 def _regrouped(
     knowledge: Knowledge, settings: LearnerSettings, regrouping: Regrouping, report: MendReport
 ) -> tuple[Knowledge, MendReport]:
-    memories = _regrouped_memories(knowledge, settings, regrouping)
+    quota = settings.memory_per_class
+    spared = held_out_quota(quota, knowledge.held_out_share)
+    trained = None if quota is None else quota - (spared or 0)
+    after = knowledge.keeping(
+        files_together(knowledge.exemplars.files(), regrouping.groups, trained),
+        files_together(knowledge.held_out.files(), regrouping.groups, spared),
+    )
     after = replace(
-        knowledge,
+        after,
         class_names=regrouping.class_names,
         task_sizes=regrouping.task_sizes(knowledge.task_sizes),
-        memories=lambda: memories,
         store=knowledge.store.regrouped(regrouping.groups) if knowledge.store else None,
     )
     if not knowledge.is_closed_form:
@@ -236,36 +237,18 @@ def _solved_again(before: Knowledge, after: Knowledge) -> tuple[Knowledge, tuple
     return after, (check,) if check.classes else ()
 
 
-def _regrouped_memories(
-    knowledge: Knowledge, settings: LearnerSettings, regrouping: Regrouping
-) -> tuple[ExemplarMemory, ExemplarMemory]:
-    """The kept photos for the classes afterwards, within what each class may keep."""
-    quota = settings.memory_per_class
-    spared = held_out_quota(quota, knowledge.held_out_share)
-    trained = None if quota is None else quota - (spared or 0)
-    exemplars = _together(knowledge.exemplars, regrouping.groups, trained)
-    return exemplars, _together(knowledge.held_out, regrouping.groups, spared)
-
-
-def _together(memory: ExemplarMemory, groups: Sequence[Sequence[int]], quota: int | None) -> ExemplarMemory:
-    """A memory with a class for each group. Several take turns, so that the first images are some of each; equal ones
-    are kept once, and `quota` in all."""
-    result = ExemplarMemory()
-    for class_id, group in enumerate(groups):
-        stacks = [memory.stack_of(k) for k in group if k < memory.num_classes]
-        if len(stacks) > 1:
-            ends = itertools.accumulate(map(len, stacks))
-            members = [range(end - len(stack), end) for stack, end in zip(stacks, ends, strict=True)]
-            whole = joined(stacks)
-            ids, different = ids_of(whole), dict[str, int]()
-            for turn in itertools.zip_longest(*members):
-                for position in turn:
-                    if position is not None:
-                        different.setdefault(ids[position], position)
-            stacks = [whole[torch.tensor(list(different.values())[:quota], dtype=torch.int64)]]
-        if stacks:
-            result.remember(class_id, stacks[0])
-    return result
+def files_together(
+    by_class: Sequence[ImageFiles], groups: Sequence[Sequence[int]], quota: int | None
+) -> list[ImageFiles]:
+    """The images of each group of classes. The classes take turns, so that the first images are some of each; equal
+    images are kept once, and `quota` in all."""
+    result = []
+    for group in groups:
+        members = [by_class[k] for k in group if k < len(by_class)]
+        turns = itertools.chain.from_iterable(itertools.zip_longest(*members))
+        different = members[0] if len(members) == 1 else tuple(dict(filter(None, turns)).items())[:quota]
+        result.append(different)
+    return result if by_class else []
 
 
 def _without_names(knowledge: Knowledge, names: set[str]) -> Knowledge:

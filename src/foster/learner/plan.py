@@ -8,16 +8,13 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from foster import events
-from foster.data.images import ids_of
-from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing, typical_side
 from foster.data.photos.find import Photos, some
-from foster.data.photos.stack import measured_sizes, none_readable
+from foster.data.photos.store import measured_sizes, none_readable
 from foster.errors import DataError, SettingsError
-from foster.learner.knowledge import Knowledge
+from foster.learner.knowledge import Entry, Knowledge
 from foster.learner.reports import UNKNOWN, SharedPhotos
 from foster.learner.work_folder import WorkFolder
 from foster.methods import method_class
@@ -152,18 +149,6 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowle
     return Resizing(*size)
 
 
-class Entry(NamedTuple):
-    """A photo in a class: the class's id and the hash of the pixels."""
-
-    label: int
-    image_hash: str
-
-
-def entries_of(memory: ExemplarMemory) -> set[Entry]:
-    """All photos that a memory keeps."""
-    return {Entry(class_id, own) for class_id in range(memory.num_classes) for own in ids_of(memory.stack_of(class_id))}
-
-
 def classes_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
     """For each photo, the classes it is in."""
     by_hash: dict[str, set[int]] = defaultdict(set)
@@ -178,10 +163,10 @@ def shared_photos(
     """The photos of `entries` that several classes have, among these and the `known` ones; `photo_names` has the name
     of each entry's photo."""
     classes = classes_of([*entries, *known])
-    shared = [position for position, entry in enumerate(entries) if len(classes[entry.image_hash]) > 1]
+    shared = [position for position, entry in enumerate(entries) if len(classes[entry[1]]) > 1]
     if not shared:
         return None
-    hashes = [entries[position].image_hash for position in shared]
+    hashes = [entries[position][1] for position in shared]
     labels = sorted(classes[hashes[0]])
     return SharedPhotos(len(set(hashes)), photo_names[shared[0]], tuple(names[label] for label in labels))
 

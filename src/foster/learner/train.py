@@ -31,7 +31,7 @@ from foster.data.images import (
 from foster.data.memory import BorrowedMemory, ExemplarMemory
 from foster.data.photos.decode import Resizing
 from foster.data.photos.find import item_name
-from foster.data.photos.stack import learner_loader, read_for_training, stack_for_learner
+from foster.data.photos.store import learner_loader, read_for_training, stack_for_learner
 from foster.data.task import Task
 from foster.data.unlabeled import load_unlabeled
 from foster.errors import DataError, SettingsError
@@ -41,14 +41,11 @@ from foster.experiment.parts import build_engine, engine_settings, place_for_pho
 from foster.experiment.plan import planned_phases
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
-from foster.learner.closed_form import READ_AT_ONCE, frozen_network
+from foster.learner.closed_form import READ_AT_ONCE, frozen_network, linear_discriminants, stored_features
 from foster.learner.familiarity import Familiarity
-from foster.learner.features import FeatureStore, linear_discriminants, stored_features
-from foster.learner.knowledge import Knowledge, no_images
+from foster.learner.knowledge import FeatureStore, KeptImages, Knowledge, no_images
 from foster.learner.plan import (
-    Entry,
     Plan,
-    entries_of,
     held_out_quota,
     shared_photos,
 )
@@ -273,13 +270,13 @@ def plan_training(plan: Plan) -> TrainingPlan:
     readable = set(read.labels)
     names = (*known, *(name for name in photos.class_names if name in readable and name not in known))
     images = ImageSet(read.stack, torch.tensor([names.index(name) for name in read.labels]), names)
-    entries = [Entry(*entry) for entry in zip(images.labels.tolist(), ids_of(images.stack), strict=True)]
-    stored = entries_of(before.held_out) | entries_of(before.exemplars) if before else set()
+    entries = list(zip(images.labels.tolist(), ids_of(images.stack), strict=True))
+    stored = before.held_out.entries() | before.exemplars.entries() if before else set()
     fresh = images.select(torch.tensor([entry not in stored for entry in entries]))
     if not len(fresh):
         raise DataError(f"all {len(images)} images in {photos.title} are kept from earlier learns: nothing to learn")
     fresh_entries = [entry for entry in entries if entry not in stored]
-    hashes = [entry.image_hash for entry in fresh_entries]
+    hashes = [own for _, own in fresh_entries]
     trained_before = dict(enumerate(before.trained_from.values())) if before else {}
     mask = is_held_out(fresh, hashes, settings.held_out_share, trained_before)
     train, held_out = fresh.select(~mask), fresh.select(mask)
@@ -444,7 +441,7 @@ def _method(plan: TrainingPlan, engine: Engine) -> Method[Any]:
     place = (engine.infer, engine.device, settings.selection, plan.unlabeled, engine.normalised)
     method = method_class(settings.method)(options, memory, Context(plan.backbone.make, settings.seed, *place))
     if plan.before is not None:
-        memory.hold_those_of(plan.before.exemplars)
+        memory.hold_those_of(plan.before.exemplars.memory())
         method.network = copy.deepcopy(plan.before.network).to(engine.device)
     return method
 
@@ -546,7 +543,8 @@ def fingerprint(plan: TrainingPlan) -> dict[str, Any]:
     Equal fingerprints lead to equal weights. The device and the names of files are not part of it."""
     known = ""
     if plan.before is not None:
-        memories = {"exemplars": plan.before.exemplars.state(), "held-out": plan.before.held_out.state()}
+        kept = {"exemplars": plan.before.exemplars, "held-out": plan.before.held_out}
+        memories = {name: images.memory().state() for name, images in kept.items()}
         tensors = dict(plan.before.network.state_dict())
         tensors |= {f"{name} {key}": value for name, state in memories.items() for key, value in state.items()}
         preprocessing = plan.preprocessing.model_dump(exclude_defaults=True)
@@ -589,7 +587,8 @@ def outcome(
         backbone=plan.backbone.name,
         preprocessing=plan.preprocessing,
         network=method.network,
-        memories=lambda: (method.memory, held_out),
+        exemplars=KeptImages.of_memory(method.memory),
+        held_out=KeptImages.of_memory(held_out),
         # Where nothing is held out, the calibration of before is better than none.
         temperature=before.temperature if before else 1.0,
         num_calibration_images=before.num_calibration_images if before else 0,

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from foster.networks.statistics import unit_roots
+
 
 def precise_linear(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`features @ weight.T + bias` in the precision of the weight, also under autocast.
@@ -97,22 +99,11 @@ class Head(nn.Module):
         return factor
 
 
-SMALLEST_FEATURE = 1e-8
-
-
 class RootHead(Head):
     """A linear head on the square roots of features. It is computed from statistics and not trained."""
 
     def forward(self, features: Tensor) -> Tensor:
         return super().forward(unit_roots(features))
-
-
-def unit_roots(features: Tensor) -> Tensor:
-    """The signed square roots of features `[N, d]`, scaled to unit length. They are closer to a normal distribution
-    than pooled features, which are rarely negative and have large outliers."""
-    values = features.float()
-    # The clamp avoids the infinite gradient of the root at 0, which Grad-CAM cannot use.
-    return functional.normalize(values.sign() * values.abs().clamp_min(SMALLEST_FEATURE).sqrt(), dim=1)
 
 
 def alignment_factor(weight: Tensor, num_known: int) -> float:

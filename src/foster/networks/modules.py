@@ -1,7 +1,7 @@
 """Functions for modules of any kind: freezing, memory layout, and running a frozen module beside a trained one."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -107,3 +107,25 @@ def both(
 ) -> tuple[Frozen, Trained]:
     """The outputs of two networks for the same images (see `beside`): teacher and student, or old and new branch."""
     return beside(lambda: frozen(images), lambda: trained(images))
+
+
+class Normaliser(nn.Module):
+    """(images / 255 - mean) / std for images `[N, 3, H, W]` uint8 on its device; computed in float32."""
+
+    factor: Tensor
+    shift: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], device: torch.device | str = "cpu") -> None:
+        super().__init__()
+        means, stds = (torch.tensor(values).view(1, -1, 1, 1) for values in (mean, std))
+        self.register_buffer("factor", (1 / (255 * stds)).to(device))
+        self.register_buffer("shift", (-means / stds).to(device))
+
+    def forward(
+        self,
+        images: Tensor,
+        dtype: torch.dtype = torch.float32,
+        memory_format: torch.memory_format = torch.channels_last,
+    ) -> Tensor:
+        values = images.to(torch.float32, memory_format=memory_format)
+        return torch.addcmul(self.shift, values, self.factor).to(dtype)

@@ -29,6 +29,16 @@ LEAST_BETWEEN = 1e-3
 """A lower bound of the variance between class means, as a share of that within classes: the estimate can be
 negative."""
 
+SMALLEST_FEATURE = 1e-8
+
+
+def unit_roots(features: Tensor) -> Tensor:
+    """The signed square roots of features `[N, d]`, scaled to unit length. They are closer to a normal distribution
+    than pooled features, which are rarely negative and have large outliers."""
+    values = features.float()
+    # The clamp avoids the infinite gradient of the root at 0, which Grad-CAM cannot use.
+    return functional.normalize(values.sign() * values.abs().clamp_min(SMALLEST_FEATURE).sqrt(), dim=1)
+
 
 @dataclass(frozen=True, eq=False)
 class Statistics:

@@ -18,11 +18,10 @@ from typing import BinaryIO, NamedTuple
 from PIL import Image
 from pydantic import BaseModel, Field
 
-from foster.bundle.manifest import sha256
 from foster.data.photos.decode import MAX_FILE_BYTES, ImageError, decode, readable_formats, upright_size
 from foster.data.photos.find import find_files, folder_name, shown
 from foster.errors import FolderError, explained
-from foster.system.files import open_limited, read_limited, write_bytes
+from foster.system.files import open_limited, read_limited, sha256, write_bytes
 
 ENDINGS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
 """File endings of formats whose name is not the usual ending."""

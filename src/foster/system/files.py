@@ -1,6 +1,7 @@
 """Files that are written completely or not at all, and files that are read up to a limit of bytes."""
 
 import errno
+import hashlib
 import json
 import os
 import secrets
@@ -19,6 +20,10 @@ def user_path(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         return Path(path)
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def read_limited(path: Path, max_bytes: int, *, start: int = 0) -> bytes:

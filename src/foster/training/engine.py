@@ -8,10 +8,9 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from foster.data.augmentation.pipeline import Normaliser
 from foster.data.images import Stack, as_stack, on_device
 from foster.errors import DeviceError
-from foster.networks.modules import evaluating
+from foster.networks.modules import Normaliser, evaluating
 from foster.networks.network import Output
 from foster.settings.engine import device_problem
 from foster.system.processes import local_device

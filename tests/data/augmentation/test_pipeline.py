@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from foster.data.augmentation import pipeline as augmentation
-from foster.data.augmentation.pipeline import Normaliser, PhotoChanges, augment
+from foster.data.augmentation.pipeline import PhotoChanges, augment
 from foster.data.photos.crops import random_boxes
+from foster.networks.modules import Normaliser
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 
 NUM_DRAWS = 20_000

@@ -24,7 +24,7 @@ from foster.data.photos.find import (
     natural_order,
     passed_over_text,
 )
-from foster.data.photos.stack import read_photos
+from foster.data.photos.store import read_photos
 from foster.errors import DataError
 
 SIZE = Resizing(4, 4)

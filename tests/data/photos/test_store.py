@@ -1,6 +1,7 @@
 """Many photos: read at one size, or kept in their own sizes on the device, in memory or on disk."""
 
 import gc
+import io
 import os
 import resource
 import threading
@@ -24,18 +25,22 @@ from foster.data.memory import ExemplarMemory
 from foster.data.photos import store as store_module
 from foster.data.photos.decode import Resizing, typical_side
 from foster.data.photos.find import find_photos
-from foster.data.photos.stack import (
+from foster.data.photos.store import (
+    NUM_STRATA,
+    Decoded,
+    PhotoLoader,
     PhotoStack,
+    PhotoStore,
     learner_loader,
     measured_sizes,
+    memory_of_files,
     num_strata,
+    place_for,
     read_for_training,
     read_photos,
     stack_for_learner,
-    stack_of_files,
     strata,
 )
-from foster.data.photos.store import NUM_STRATA, Decoded, PhotoLoader, PhotoStore, place_for
 from foster.errors import DataError, FolderError
 from foster.system.processes import ProcessGroup
 
@@ -130,14 +135,25 @@ def test_images_of_the_networks_size_are_seen_bit_by_bit() -> None:
 def test_kept_files_give_the_same_images_and_ids_again(large: Path, size: int) -> None:
     resizing = Resizing(size, size)
     kept = read_for_training(find_photos(large), resizing, learner_loader(resizing)).stack.owned()
-    files = {f"{k}.{'png' if size == 16 else 'jpg'}": file for k, file in enumerate(kept.files())}
-    again = stack_of_files(files, kept.ids(), resizing)
+    files = list(zip(kept.ids(), kept.files(), strict=True))
+    again = memory_of_files([files], resizing).stack_of(0)
     assert again.ids() == kept.ids()
     assert torch.equal(on_device(again, CPU), on_device(kept, CPU))
-    with pytest.raises(DataError, match=r"'0\.\w+' cannot be read"):
-        stack_of_files({name: file[:200] for name, file in files.items()}, kept.ids(), resizing)
-    with pytest.raises(DataError, match=r"'0\.\w+' is not 8 x 8"):
-        stack_of_files(files, kept.ids(), Resizing(8, 8))
+    with pytest.raises(DataError, match=f"{kept.ids()[0]} cannot be read"):
+        memory_of_files([[(own, file[:200]) for own, file in files]], resizing)
+    with pytest.raises(DataError, match=f"{kept.ids()[0]} is not 8 x 8"):
+        memory_of_files([files], Resizing(8, 8))
+
+
+@pytest.mark.parametrize("side", [16, SIDE])
+def test_a_kept_image_that_claims_many_pixels_is_refused_before_any_is_decoded(
+    side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = io.BytesIO()
+    Image.new("RGB", (4096, 4096)).save(large, "png" if side == 16 else "jpeg")
+    monkeypatch.setattr(store_module, "decoded", lambda *given: pytest.fail("something was decoded"))
+    with pytest.raises(DataError, match=f"is not {side} x {side}"):
+        memory_of_files([[("0123456789ab", large.getvalue())]], Resizing(side, side))
 
 
 # Stacks of photos

@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from foster.data.augmentation import autoaugment
 from foster.data.augmentation.geometry import crop, resized_crop, windows
@@ -86,28 +86,6 @@ class PhotoChanges(Changes):
 def augment(images: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
     """Augmented images `[N, 3, H, W]` uint8 on the same device; random numbers come from a CPU generator."""
     return Changes(augmentation, images.shape, generator).done_to_all(images)
-
-
-class Normaliser(nn.Module):
-    """(images / 255 - mean) / std for images `[N, 3, H, W]` uint8 on its device; computed in float32."""
-
-    factor: Tensor
-    shift: Tensor
-
-    def __init__(self, mean: Sequence[float], std: Sequence[float], device: torch.device | str = "cpu") -> None:
-        super().__init__()
-        means, stds = (torch.tensor(values).view(1, -1, 1, 1) for values in (mean, std))
-        self.register_buffer("factor", (1 / (255 * stds)).to(device))
-        self.register_buffer("shift", (-means / stds).to(device))
-
-    def forward(
-        self,
-        images: Tensor,
-        dtype: torch.dtype = torch.float32,
-        memory_format: torch.memory_format = torch.channels_last,
-    ) -> Tensor:
-        values = images.to(torch.float32, memory_format=memory_format)
-        return torch.addcmul(self.shift, values, self.factor).to(dtype)
 
 
 def _chunks(images: Tensor) -> Iterator[slice]:

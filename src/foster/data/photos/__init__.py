@@ -2,7 +2,7 @@
 
 - `find`: which photos there are, and of which classes
 - `decode`: one photo as an upright RGB image
-- `store`: decoded photos of many sizes on a device, in memory or on disk; `crops`: what a network sees of each
-- `stack`: photos as a stack of images, and all photos of a source as a learner reads them
+- `store`: decoded photos of many sizes on a device, in memory or on disk, as a stack of images; `crops`: what a network
+  sees of each
 - `duplicates`: photos that are nearly the same
 """
