@@ -43,7 +43,9 @@ def one_line() -> Iterator[None]:
     except MemoryError as error:
         _leave(FosterError.exit_code, f"out of memory: {words_of(error)}")
     except SystemExit as left:
-        if isinstance(left.__context__, BrokenPipeError):  # so rich, which prints the help, tells of such a reader
+        if isinstance(
+            left.__context__, BrokenPipeError
+        ):  # rich prints the help, and turns a closed pipe into SystemExit
             _leave(READER_LEFT)
         raise
 
@@ -63,7 +65,7 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """Catches errors before typer does, which would give Ctrl-C and a reader that left other codes and no word."""
+    """Catches errors before typer does: typer gives Ctrl-C and a closed pipe other exit codes and no message."""
 
     def get_params(self, ctx: Any) -> Any:
         return _without_types_of_flags(super().get_params(ctx))
@@ -112,7 +114,7 @@ def _options(
 
 
 def _at_home(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, for which `~` is the home folder in every path, also in `--out=~/runs`, which a shell leaves."""
+    """The command with `~` expanded in every path. A shell does not expand it in `--out=~/runs`."""
 
     def at_home(value: Any) -> Any:
         if isinstance(value, list | tuple):

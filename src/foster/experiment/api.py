@@ -41,11 +41,11 @@ def run(
     ```
 
     `source` is a preset's name, a settings file or a run's folder; without one, the keywords say everything. Every
-    other keyword is a setting: `method="wa"`, a table such as `wa={"later": {"epochs": 50}}`, of which what is not
-    named stays as it is, or a dotted key, `**{"wa.later.epochs": 50}`. `memory_total=None` takes that one away.
+    other keyword is a setting: `method="wa"`, a table such as `wa={"later": {"epochs": 50}}`, which changes only the
+    keys that it names, or a dotted key, `**{"wa.later.epochs": 50}`. `memory_total=None` unsets that key.
 
-    With a `folder`, everything is written there, as by `foster run`: an interrupted run goes on with `resume=True`,
-    which begins a new one where the folder holds none yet. A run whose plug-in was edited meanwhile goes on only with
+    With a `folder`, everything is written there, as by `foster run`. `resume=True` continues an interrupted run, or
+    begins one if the folder holds none. If a plug-in was edited meanwhile, the run continues only with
     `allow_changed_plugin=True`, and its results say so. Without a folder nothing is kept on the disk.
 
     Nothing is printed unless `progress` is True. `listener` is called with every event (`foster.events`). No signal

@@ -41,7 +41,7 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
     once it was learned.
     """
     if any(archive.task_sizes != archives[0].task_sizes for archive in archives):
-        raise DataError("runs whose features stand one above the other must have the same tasks")
+        raise DataError("the runs of a t-SNE figure must have the same tasks")
     num_tasks = min(_num_kept(archive) for archive in archives)
     if not num_tasks:
         raise DataError(f"'{archives[0].folder}' keeps no networks; run it with keep_networks=true")
@@ -87,8 +87,8 @@ def _num_kept(archive: RunArchive) -> int:
 def head_norm_figure(archives: Sequence[Archive]) -> Figure:
     """A panel a run or bundle: the norm of each class's row of the head, in order of arrival, and each task's mean.
 
-    Where the rows of the last task are longer than all others, much is taken for a new class. Runs whose head has no
-    norms, such as a cosine head, are left out if there are others.
+    If the rows of the last task are the longest, the head is biased towards new classes. A head without norms, such as
+    a cosine head, is left out if there are others.
     """
     norms: dict[Archive, NDArray[np.float32]] = {}
     for archive in archives:

@@ -76,7 +76,7 @@ KINDS = {
     ),
     "exemplars": Kind(
         lambda archives: exemplar_figure(_only(archives)),
-        "What is kept of each class, in the order in which it was chosen; the number of all in brackets.",
+        "The first exemplars of each class, in the order of their selection; their number in brackets.",
     ),
     "tsne": Kind(
         lambda archives: tsne_figure(_runs(archives)),

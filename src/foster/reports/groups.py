@@ -195,7 +195,7 @@ def _shared(runs: Sequence[RunResult], told: Sequence[Told]) -> Told:
 def told_settings(runs: Sequence[RunResult]) -> list[Told]:
     """For each run, the settings that are not those of its preset and recipe, by dotted key.
 
-    A setting without such a value, which this version does not know, is told where the runs of the method differ in it.
+    A setting that this version does not know is told if the runs of the method differ in it.
     """
     used = [learning_settings(run) for run in runs]
     values: dict[tuple[str, str], set[str]] = {}

@@ -61,7 +61,7 @@ def confusion_figure(archives: Sequence[Archive]) -> Figure:
     figure, panels = _panels(titles, 4.2)
     for axes, archive in zip(panels, archives, strict=True):
         shares = confusion(*archive.predictions(), len(archive.class_names))
-        # The square root shows small shares, which are most of what is wrong; a row without images stays blank.
+        # The square root makes small shares visible; a row without images stays blank.
         shown_shares = np.where(shares.any(1, keepdims=True), np.sqrt(shares), np.nan)
         picture = axes.imshow(shown_shares, vmin=0, vmax=1, interpolation="nearest")
         axes.set(xlabel="predicted", ylabel="true")

@@ -131,7 +131,7 @@ class Corrected:
 
 
 def corrected(archive: RunArchive, growth: Growth, task: int, num_images: int) -> Corrected:
-    """The corrected images of which the grown network is surest, from different classes first."""
+    """The corrected images with the highest confidence of the grown network, from different classes first."""
     known = archive.scenario.test_up_to(task).of_classes(0, growth.old.num_classes)
     old = archive.infer(growth.old, known.stack).logits.argmax(1)
     probability = archive.infer(growth.whole, known.stack).logits.softmax(1)

@@ -174,8 +174,8 @@ def find_results(folders: Iterable[Path | str]) -> list[RunResult]:
 
 
 def without_notes(paths: Iterable[Path]) -> list[Path]:
-    """The paths without the logs and settings that a sweep writes beside its run folders, which `sweep/*` in a shell
-    matches too; all paths where there are no others."""
+    """Leave out the logs and settings files that a sweep writes beside its run folders: `sweep/*` in a shell matches
+    them, too. If there are no other paths, all are returned."""
     given = list(paths)
     return [path for path in given if path.suffix not in BESIDE_A_RUN or not path.with_suffix("").is_dir()] or given
 

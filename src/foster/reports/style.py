@@ -27,7 +27,7 @@ ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".webp")
 
 INK, SOFT_INK, GRID = "#333333", "#707070", "#E4E4E4"
 GROUND = "#FEFEFE"
-"""The background of figures, which a dark page replaces. It is not pure white, so that white itself is kept."""
+"""The background of figures. A dark page replaces it; it is not pure white, so that white in pictures stays white."""
 MAP = "cividis"
 """The colour map of matrices; it is readable for the colour-blind and in grey."""
 
@@ -308,7 +308,7 @@ def save_figure(figure: Figure, path: Path) -> None:
         # The same picture is the same file: without the time of day.
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
         wanted = _FORMAT.get()
-        # A size that was asked for is that of the file; else the file ends where the drawing does.
+        # A requested size is the size of the file; without one, the file is cropped to the drawing.
         cut: dict[str, Any] = {} if wanted.width or wanted.height else {"bbox_inches": "tight", "pad_inches": 0.15}
         with mpl.rc_context({"svg.fonttype": "none"}):  # text stays text
             figure.savefig(path, metadata=metadata, **cut)

@@ -43,7 +43,7 @@ _importing: list[str] = []
 
 
 def register(kind: Kind, table: MutableMapping[str, Thing], name: str, thing: Thing, maker: Any) -> None:
-    """Enter `thing`, which the class or function `maker` makes, into a table of names.
+    """Add `thing` to a table of names; `maker` is the class or function that makes it.
 
     What the same class or function registered before, as a cell of a notebook that is run again, is replaced.
     """
@@ -104,8 +104,8 @@ def check_imported(names: Iterable[str], owner: str, trusted_by: str = "") -> tu
 def load_plugins(asked: Sequence[str], folder: Path | None = None) -> tuple[str, ...]:
     """Import the installed plug-ins, then those that are asked for: modules, or paths of files and packages.
 
-    Modules are looked for where Python finds them, in the current folder, and in `folder`, that of the settings; paths
-    begin there. Returns how each is found again from another folder.
+    Modules are searched for on `sys.path`, in the current folder and in `folder`, the folder of the settings file;
+    paths are relative to `folder`. Returns a name or path of each that works from any folder.
     """
     _load_installed()
     return tuple(dict.fromkeys(_load(name, (folder or Path()).resolve()) for name in asked))
