@@ -74,7 +74,11 @@ def unknown(text: str, known_options: set[str]) -> Iterator[str]:
             is_known = word.endswith("my_lab.py") or any((place / word).exists() for place in PLACES)
         elif key:
             is_known = key[1] in KEYS | TABLES | LEAVES | ARGUMENTS
-        elif DOTTED.fullmatch(name) and name.partition(".")[0] in TABLES | {"losses"} and not word.endswith(".toml"):
+        elif (
+            DOTTED.fullmatch(name)
+            and name.partition(".")[0] in TABLES | {"losses"}
+            and not word.endswith((".toml", ".zip"))
+        ):
             module = name if name.startswith("foster.") else f"foster.{name}"
             is_known = name in KEYS | TABLES or is_importable(module) or name == "foster.plugins"  # an entry point
         else:
