@@ -109,10 +109,9 @@ def new_old_figure(results: Sequence[RunResult]) -> Figure:
         drawn, note = groups[:MOST_DRAWN], _note(groups)
         for what in ("new", "old"):
             curves = [
-                replace(_curve(group.name, looks[group.name], runs, rows, is_result=True), has_average=False)
+                replace(_curve(group.name, looks[group.name], group.runs, rows, is_result=True), has_average=False)
                 for group in drawn
-                for runs in _of_same_tasks(group.runs)
-                for rows in [[run.new_accuracy if what == "new" else run.old_accuracy for run in runs]]
+                for rows in [[run.new_accuracy if what == "new" else run.old_accuracy for run in group.runs]]
                 if any(value is not None for row in rows for value in row)
             ]
             if curves:
@@ -141,8 +140,9 @@ def variants_figure(named: Mapping[str, Sequence[RunResult]], title: str) -> Fig
     panels = []
     for scenario in dict.fromkeys(run.scenario for group in named.values() for run in group):
         curves: list[Curve] = []
-        for name, runs in named.items():
-            curves += _curves(name, [run for run in runs if run.scenario == scenario], looks[name])
+        for name, group in named.items():
+            if runs := [run for run in group if run.scenario == scenario]:
+                curves += _curves(name, runs, looks[name])
         curves = [curve for curve in curves if has_variants or curve.is_result]
         panels.append(Panel(scenario, curves, ""))
     return _figure(panels, title)
@@ -246,13 +246,6 @@ def _note(groups: Sequence[Group]) -> str:
     return ", ".join(notes)
 
 
-def _of_same_tasks(runs: Iterable[RunResult]) -> Iterator[list[RunResult]]:
-    """The runs by their tasks: runs with different tasks cannot be averaged."""
-    ordered = sorted(runs, key=lambda run: run.classes_seen)
-    for _, same in itertools.groupby(ordered, key=lambda run: run.classes_seen):
-        yield list(same)
-
-
 def looks_of(named: Iterable[tuple[str, str]]) -> dict[str, Look]:
     """The look of each group of runs, by its name, from pairs of method and name.
 
@@ -266,18 +259,18 @@ def looks_of(named: Iterable[tuple[str, str]]) -> dict[str, Look]:
     return looks
 
 
-def _curves(label: str, runs_of_all: Iterable[RunResult], look: Look) -> Iterator[Curve]:
+def _curves(label: str, runs: Sequence[RunResult], look: Look) -> Iterator[Curve]:
+    """The curves of the variants of these runs, then that of the result."""
     # The curve of the result, in the same colour, has the whole name.
     short = textwrap.shorten(label, 40, placeholder=" …")
-    for runs in _of_same_tasks(runs_of_all):
-        # A line through a single point would not be seen.
-        dashed = Look(look.colour, "" if len(runs[0].classes_seen) > 1 else look.marker, "--")
-        for name in dict.fromkeys(name for run in runs for name in run.shown_variants):
-            accuracies = [run.variants[name].accuracy for run in runs if name in run.variants]
-            later = [value for row in accuracies for value in (row[1:] or row)]  # the first task alone is no curve
-            if any(value is not None for value in later):
-                yield _curve(f"{short} {name}", dashed, runs, accuracies, is_result=False)
-        yield _curve(label, look, runs, [run.accuracy for run in runs], is_result=True)
+    # A line through a single point would not be seen.
+    dashed = Look(look.colour, "" if len(runs[0].classes_seen) > 1 else look.marker, "--")
+    for name in dict.fromkeys(name for run in runs for name in run.shown_variants):
+        accuracies = [run.variants[name].accuracy for run in runs if name in run.variants]
+        later = [value for row in accuracies for value in (row[1:] or row)]  # the first task alone is no curve
+        if any(value is not None for value in later):
+            yield _curve(f"{short} {name}", dashed, runs, accuracies, is_result=False)
+    yield _curve(label, look, runs, [run.accuracy for run in runs], is_result=True)
 
 
 def _curve(

@@ -30,7 +30,7 @@ Told = dict[str, Any]
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one scenario, method, augmentation and recipe with the same settings, no two with the same seeds.
+    """Runs of one scenario, method, augmentation and recipe with equal settings and tasks, no two with the same seeds.
 
     Of runs that differ only in where and how they were computed, the first one counts.
     """
@@ -141,10 +141,10 @@ def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
     alike: dict[tuple[Any, ...], list[RunResult]] = {}
     for run, changes in sorted(zip(runs, told, strict=True), key=lambda pair: pair[0].seed):
         order = None if across_orders else run.order_seed
-        key = (run.method, run.augmentation, run.recipe, json.dumps(changes), _remark(run), order)
+        key = (run.method, run.augmentation, json.dumps(changes), _remark(run), order, run.recipe, run.classes_seen)
         alike.setdefault(key, []).append(run)
     groups = []
-    for (method, augmentation, _, changes, remark, _), members in alike.items():
+    for (method, augmentation, changes, remark, *_), members in alike.items():
         once: dict[tuple[int, int | None], RunResult] = {}
         for run in members:
             once.setdefault((run.seed, run.order_seed), run)
