@@ -63,7 +63,8 @@ def test_the_heat_map_lies_over_the_whole_picture(small_bundle: Path) -> None:
         answer = await client.post("/explain", content=photo())
         assert answer.headers["x-foster-label"] == best["label"]
         with Image.open(io.BytesIO(answer.content)) as heat:
-            assert (heat.format, heat.mode) == ("PNG", "RGBA")
+            assert (heat.format, heat.mode, heat.size) == ("PNG", "RGBA", (8, 8))
+            assert heat.getchannel("A").getextrema()[0] >= 60
         for label in (await client.get("/classes")).json()["classes"]:
             assert (await client.post("/explain", params={"label": label}, content=photo())).status_code == 200
         assert (await client.post("/explain?label=dragon", content=photo())).status_code == 404

@@ -1,6 +1,5 @@
 """The bundle that answers: loaded, tried out, explained, exchanged."""
 
-import io
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import cast
 import pytest
 import torch
 from PIL import Image
-from servers import photo, service_of
 
 import foster
 from foster.bundle.folder import BundleError
@@ -21,29 +19,6 @@ from foster.serving import served as served_module
 from foster.serving.served import UNSURE_BELOW, Current, Served, find_link
 
 
-@pytest.fixture(scope="module")
-def served(small_bundle: Path) -> Served:
-    return service_of(small_bundle).current.now
-
-
-def heat_of(served: Served, size: tuple[int, int]) -> Image.Image:
-    _, png = served.heat_map(served.decoded(photo(0, size=size)), None)
-    return Image.open(io.BytesIO(png))
-
-
-def test_a_heat_map_is_laid_over_the_whole_picture(served: Served) -> None:
-    heat = heat_of(served, (40, 20))
-    assert heat.size == (8, 8)
-    assert heat.getchannel("A").getextrema()[0] >= 60
-
-
-def test_a_map_of_few_places_is_enlarged_about_their_middles(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    coarse = torch.tensor([1.0, 1.0, 0.0, 0.0]).expand(1, 4, 4)
-    monkeypatch.setattr("foster.serving.served.grad_cam", lambda *given: coarse)
-    alpha = heat_of(served, (8, 8)).getchannel("A").crop((0, 4, 8, 5))
-    assert list(alpha.tobytes()) == [180, 180, 180, 150, 90, 60, 60, 60]
-
-
 def test_a_bundle_that_cannot_answer_is_not_served(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(learner: foster.Learner, *arguments: object) -> None:
         raise foster.DeviceError("out of memory")
@@ -51,11 +26,6 @@ def test_a_bundle_that_cannot_answer_is_not_served(small_bundle: Path, monkeypat
     monkeypatch.setattr(foster.Learner, "answers", broken)
     with pytest.raises(foster.DeviceError):
         Served.load(small_bundle, "cpu", None)
-
-
-def test_a_class_that_is_not_known_cannot_be_explained(served: Served) -> None:
-    with pytest.raises(KeyError):
-        served.heat_map(torch.zeros(3, 8, 8, dtype=torch.uint8), "dragon")
 
 
 def test_what_is_unknown_is_told_by_the_bundle_where_it_can(small_bundle: Path, tmp_path: Path) -> None:

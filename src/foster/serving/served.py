@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from foster.bundle.folder import MANIFEST, BundleError, read_manifest
 from foster.bundle.manifest import WEIGHTS
@@ -83,8 +82,7 @@ class Served:
             seen = classifier.prepared(images.to(classifier.device))
         with exact_convolutions():
             heat = grad_cam(classifier.network, seen, class_ids, classifier.scores_of)
-        enlarged = interpolate(heat[:, None], self.learner.resizing.size, mode="bilinear", align_corners=False)
-        return label, _as_png(enlarged[0, 0].cpu())
+        return label, _as_png(heat[0].cpu())
 
 
 def _as_png(heat: Tensor) -> bytes:
