@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from foster import events
-from foster.errors import FolderError, FosterError, explained, words_of
+from foster.errors import FolderError, FosterError, explained
 from foster.events import Event, Listener
 from foster.system.files import append_line, read_limited
 
@@ -48,8 +48,6 @@ def end_cut_line(folder: Path) -> None:
         last = read_limited(path, MAX_EVENTS_BYTES, start=max(0, path.stat().st_size - 1))
     except FileNotFoundError:
         return
-    except OSError as error:
-        raise FolderError(f"cannot read '{path}': {words_of(error)}") from None
     if last not in (b"", b"\n"):
         append_line(path, "")
 
@@ -187,8 +185,6 @@ class FollowedRun:
             new = read_limited(path, MAX_EVENTS_BYTES, start=self._num_read)
         except FileNotFoundError:
             return
-        except OSError as error:
-            raise FolderError(f"cannot read '{path}': {words_of(error)}") from None
         whole = new[: new.rfind(b"\n") + 1]
         self._num_read += len(whole)
         for event in _events_in(whole):

@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LINES = 15.0
 def progress_for(stream: TextIO | None = None, quiet: bool = False) -> Iterator[Listener]:
     """The listener that suits `stream` (standard error by default): live on a terminal, else plain lines."""
     stream = sys.stderr if stream is None else stream
-    if quiet or stream is None:  # Python has no standard error where it was closed
+    if quiet:
         yield events.ignore
     elif stream.isatty() and not Console(file=stream).is_dumb_terminal:
         with TerminalProgress(stream) as listener:
@@ -120,7 +120,7 @@ class TerminalProgress(_Progress):
             refresh_per_second=4,
             expand=True,
             # Output to this terminal must not break the live line; output to a file must stay in the file.
-            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+            redirect_stdout=sys.stdout.isatty(),
         )
         self._bar = self._progress.add_task("starting", total=1, count="", losses="", left="")
 

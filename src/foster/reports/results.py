@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
-from foster.errors import DataError, words_of
+from foster.errors import DataError
 from foster.settings.methods import METHOD_SETTINGS
 from foster.system.counts import ABSENT
 from foster.system.documents import Count, Percent, Seconds, Words, checked, read_json
@@ -143,10 +143,7 @@ READER = TypeAdapter(RunResult)
 
 def read_result(path: Path) -> RunResult:
     """The results file at `path`, or a `DataError` that says in one line what is wrong with it."""
-    try:
-        data = read_json(path, max_bytes=MAX_RESULTS_BYTES)
-    except FileNotFoundError as error:
-        raise DataError(f"'{path}' cannot be read: {words_of(error)}") from None
+    data = read_json(path, max_bytes=MAX_RESULTS_BYTES)
     if not isinstance(data, dict) or not data.keys() >= {"method", "scenario", "accuracy"}:
         raise DataError(f"'{path}' is not a results file: it lacks 'method', 'scenario' or 'accuracy'")
     # JSON holds no paths or class counts; everything else is taken as it stands there, extra keys passed over.

@@ -94,7 +94,7 @@ class Range:
     is_logarithmic: bool
     is_whole: bool
 
-    PATTERN: ClassVar = re.compile(r"(log:)?([-+\d.e]*\d)\.\.([-+\d.e]*\d)")
+    PATTERN: ClassVar = re.compile(r"(log:)?([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\.\.([-+]?\d*\.?\d+(?:e[-+]?\d+)?)")
 
     @classmethod
     def of(cls, key: str, values: Sequence[str]) -> "Range | None":
@@ -102,10 +102,7 @@ class Range:
         found = cls.PATTERN.fullmatch(values[0]) if len(values) == 1 else None
         if found is None:
             return None
-        try:
-            low, high = float(found[2]), float(found[3])
-        except ValueError:
-            raise SettingsError(f"{key}: '{found[0]}' is no range of two numbers (on the command line)") from None
+        low, high = float(found[2]), float(found[3])
         if not (0 < low < high if found[1] else low < high):
             raise SettingsError(f"{key}: the ends of '{found[0]}' must rise{', from above 0' if found[1] else ''}")
         return cls(key, low, high, bool(found[1]), found[2].isdigit() and found[3].isdigit())
