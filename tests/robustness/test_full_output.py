@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,10 +63,18 @@ def test_every_end_has_its_code_and_its_word(
     assert capsys.readouterr() == ("", said)
 
 
+def unpacked(bundle: Path, folder: Path) -> Path:
+    """A folder with the images of a bundle."""
+    with zipfile.ZipFile(bundle / "photos.zip") as images:
+        images.extractall(folder)
+    return folder
+
+
 def test_a_bundle_that_could_not_be_promoted_is_said_to_be_saved(
     small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["learn", str(small_bundle / "exemplars"), "--bundle", str(tmp_path / "v1"), "--promote", "--quiet"]
+    photos = unpacked(small_bundle, tmp_path / "photos") / "exemplars"
+    given = ["learn", str(photos), "--bundle", str(tmp_path / "v1"), "--promote", "--quiet"]
     settings = ["backbone=resnet8", "epochs_scale=0.006", "device=cpu", "validation_share=0"]
     monkeypatch.setattr("sys.argv", ["foster", *given, *settings])
     with locked(tmp_path, ".current.lock"), pytest.raises(SystemExit) as ended:
@@ -85,7 +94,7 @@ def test_a_class_name_moves_no_cursor(
     learner = foster.load(bundle, device="cpu")
     learner.knowledge = replace(learner.knowledge, class_names=("\x1b[31mred\x07", "\x9b31mred\x07"))
     learner.save(tmp_path / "v2")
-    image = str(bundle / read_manifest(bundle).exemplars[0].file)
+    image = str(unpacked(bundle, tmp_path / "photos") / read_manifest(bundle).exemplars[0].file)
     monkeypatch.setattr("sys.argv", ["foster", "predict", str(tmp_path / "v2"), image, style, "--device=cpu"])
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     with pytest.raises(SystemExit):
