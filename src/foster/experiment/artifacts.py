@@ -12,7 +12,7 @@ import safetensors.torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from foster.errors import DataError, explained
+from foster.errors import DataError
 from foster.networks.modules import on_host
 from foster.system.documents import read_tensors
 from foster.system.files import read_limited, write_bytes
@@ -77,8 +77,7 @@ def keep_network(folder: Path, task: int, variant: str, network: nn.Module) -> N
 
 def kept_networks(folder: Path) -> dict[tuple[int, str], Path]:
     """The files of all networks that a run kept, by task and variant, in order."""
-    with explained(DataError, f"cannot read '{folder / NETWORKS}'"):
-        names = sorted((folder / NETWORKS).iterdir()) if (folder / NETWORKS).is_dir() else []
+    names = sorted((folder / NETWORKS).iterdir()) if (folder / NETWORKS).is_dir() else []
     matches = [(path, _NETWORK_FILE.fullmatch(path.name)) for path in names]
     return {(int(match[1]) - 1, match[2]): path for path, match in matches if match}
 

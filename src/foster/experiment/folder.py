@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from foster.errors import FolderError, SettingsError, explained, short
+from foster.errors import FolderError, SettingsError, short
 from foster.events import CheckpointWritten, Event
 from foster.experiment.event_log import EVENTS, end_cut_line, note, read_events
 from foster.settings.base import FREE_SETTINGS, flat, make
@@ -36,8 +36,7 @@ class RunFolder:
 
     @property
     def holds_run(self) -> bool:
-        with explained(FolderError, f"cannot read '{self.path}'"):
-            return (self.path / SETTINGS).exists()
+        return (self.path / SETTINGS).exists()
 
     @property
     def is_finished(self) -> bool:

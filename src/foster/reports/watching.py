@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from foster.errors import FolderError, explained
+from foster.errors import FolderError
 from foster.events import RunEnded, RunFailed
 from foster.experiment.event_log import EVENTS, FollowedRun, State
 from foster.system.counts import ABSENT, duration
@@ -87,8 +87,7 @@ def views_of(path: Path) -> list[RunView]:
     path = user_path(path)
     if (path / EVENTS).exists():
         return [RunView(path)]
-    with explained(FolderError, f"cannot read '{path}'"):
-        folders = sorted(folder for folder in path.iterdir() if (folder / EVENTS).exists()) if path.is_dir() else []
+    folders = sorted(folder for folder in path.iterdir() if (folder / EVENTS).exists()) if path.is_dir() else []
     if folders:
         return [RunView(folder) for folder in folders]
     # Imported only now: they import torch, which a run does not need to be shown.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from foster.data.download import Follower
-from foster.errors import DataError, FolderError, FosterError, SettingsError, TrainingError, explained
+from foster.errors import DataError, FosterError, SettingsError, TrainingError
 from foster.experiment.event_log import State
 from foster.experiment.folder import RESULTS, RunFolder, differing_key
 from foster.experiment.parts import check_data, check_named
@@ -67,8 +67,7 @@ def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
 
 def _held(out: Path) -> dict[str, dict[str, Any]]:
     """The settings of all readable runs in `out`, by the names of their folders."""
-    with explained(FolderError, f"cannot read '{out}'"):
-        folders = sorted(path for path in out.iterdir() if path.is_dir()) if out.is_dir() else []
+    folders = sorted(path for path in out.iterdir() if path.is_dir()) if out.is_dir() else []
     held = {}
     for folder in folders:
         try:
