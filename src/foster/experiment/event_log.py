@@ -126,10 +126,6 @@ class RunState:
                 self.end = event
 
     @property
-    def is_begun(self) -> bool:
-        return bool(self.num_tasks)
-
-    @property
     def accuracy(self) -> float | None:
         """Accuracy of the result in percent, after the last task that was learned."""
         return self.learned[max(self.learned)].accuracy if self.learned else None

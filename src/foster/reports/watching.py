@@ -52,18 +52,14 @@ class RunView(FollowedRun):
         self.read_events()
         if self.told.end is not None:
             self.state = State.FINISHED if isinstance(self.told.end, RunEnded) else State.FAILED
-        elif self.told.is_begun:
+        elif self.told.num_tasks:
             self.state = State.RUNNING if writer_of(self._locked) else State.STOPPED
-
-    @property
-    def is_over(self) -> bool:
-        return self.told.end is not None
 
     def __rich__(self) -> RenderableType:
         told = self.told
         title = f"  {printable(told.method)} on {printable(told.scenario)}" if told.method else ""
         parts: list[RenderableType] = [Text.assemble((printable(self.name), "bold"), f"{title}  {self.state}")]
-        if not self.is_over and told.task is not None and told.epochs is not None:
+        if told.end is None and told.task is not None and told.epochs is not None:
             done, count, left = told.num_epochs_done, told.epochs, told.seconds_left
             task = f"task {told.task + 1}/{told.num_tasks or '?'} {printable(told.phase)}"
             row = Table.grid(padding=(0, 2, 0, 0))
@@ -114,7 +110,7 @@ def watch(path: Path, *, is_once: bool = False, console: Console | None = None) 
         console.print(_all(views))
         return
     with Live(_all(views), console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        while not all(view.is_over for view in views):
+        while any(view.told.end is None for view in views):
             time.sleep(SECONDS_BETWEEN_LOOKS)
             # A sweep starts more runs as it goes on; a learn that is done takes its folder away.
             known = {view.folder for view in views}
