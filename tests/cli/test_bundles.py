@@ -30,7 +30,6 @@ from foster.bundle.folder import read_manifest
         (("learn", "photos", "--bundle", "new", "weights=x.pt"), ".safetensors"),
         (("learn", "photos", "--bundle", "new", "backbone=timm:resnet18"), "timm"),
         (("predict", "nothing", "photos"), "'nothing'"),
-        (("predict", "v1", "photos", "--json", "--csv"), "--csv"),
         (("predict", "v1", "empty"), "empty"),
         (("predict", "v1", "photos", "--device", "tpu"), "device"),
         (("evaluate", "v1", "strangers"), "'strangers'"),

@@ -87,7 +87,7 @@ def test_a_bundle_that_could_not_be_promoted_is_said_to_be_saved(
     read_manifest(tmp_path / "v1")
 
 
-@pytest.mark.parametrize("style", ["--json", "--csv", "--top=1"])
+@pytest.mark.parametrize("style", ["--json", "--top=1"])
 def test_a_class_name_moves_no_cursor(
     style: str, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

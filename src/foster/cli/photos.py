@@ -1,6 +1,5 @@
 """Commands for photos: check, learn, predict, evaluate, label-next."""
 
-import csv
 import os
 import shlex
 import shutil
@@ -29,7 +28,7 @@ from foster.cli.options import (
     all_changes,
     unknown_choice,
 )
-from foster.errors import DataError, FolderError, SettingsError
+from foster.errors import DataError, FolderError
 from foster.system import output
 from foster.system.counts import counted
 from foster.system.output import echo, json_text, printable
@@ -230,7 +229,6 @@ def predict(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE_OR_FOLDER", help="Image files, or folders of them.")],
     top: Annotated[int, typer.Option(min=1, metavar="K", help="How many classes to show for each image.")] = 1,
     is_json: IsJsonLines = False,
-    is_csv: Annotated[bool, typer.Option("--csv", help="CSV with a header.")] = False,
     unknown: UnknownBelow = None,
     device: Device = "auto",
     plugins: Plugins = None,
@@ -240,7 +238,7 @@ def predict(
     Example: foster predict bundles/current camera --unknown auto
     """
     from foster import events
-    from foster.cli.texts import csv_header, csv_row, listed, prediction_line
+    from foster.cli.texts import listed, prediction_line
     from foster.data.photos.find import found_files, passed_over_text, shown
     from foster.learner.learner import PREDICTED_AT_ONCE, Learner
     from foster.learner.reports import CalibrationWarning
@@ -248,8 +246,6 @@ def predict(
     from foster.system.files import user_path
 
     below = unknown_choice(unknown)
-    if is_json and is_csv:
-        raise SettingsError("--json and --csv exclude each other")
     files, passed_over = found_files(images)
     others = f"passed over, not taken for images: {printable(passed_over_text(passed_over))}" if passed_over else ""
     if not files:
@@ -263,21 +259,13 @@ def predict(
         typer.echo(f"warning: {warning.message}", err=True)
     if others:
         typer.echo(others, err=True)
-    num_failed, num_ranks = 0, min(top, len(learner.class_names))
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    if is_csv:
-        writer.writerow(csv_header(num_ranks))
+    num_failed = 0
     width = min(60, max(cell_len(printable(shown(file))) for file in files))
     # On a terminal the answers themselves show how far it is.
     with progress_for(quiet=sys.stdout.isatty()) as listener:
         for num_done, prediction in enumerate(predictions, start=1):
             num_failed += prediction.error is not None
-            if is_json:
-                echo(json_text(prediction.record()))
-            elif is_csv:
-                writer.writerow(csv_row(prediction, num_ranks, sys.stdout.isatty()))
-            else:
-                echo(prediction_line(prediction, width))
+            echo(json_text(prediction.record()) if is_json else prediction_line(prediction, width))
             if num_done % PREDICTED_AT_ONCE == 0:
                 listener(events.Decoding("photos", num_done, len(files)))
     if num_failed:

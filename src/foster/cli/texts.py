@@ -365,22 +365,6 @@ def prediction_line(prediction: "Prediction", width: int) -> str:
     return f"{padded(printable(prediction.name), width)}  {f'unknown ({best})' if prediction.is_unknown else best}"
 
 
-def csv_header(num_ranks: int) -> list[str]:
-    ranks = [f"{what}{k}" for k in range(1, num_ranks + 1) for what in ("label", "probability")]
-    return ["image", "label", "confidence", "is_unknown", "error", *(ranks if num_ranks > 1 else [])]
-
-
-def csv_row(prediction: "Prediction", num_ranks: int, is_terminal: bool) -> list[Any]:
-    """The fields of a row, as many as the header has, also for an error; names are escaped for a terminal."""
-    is_unknown = None if prediction.error else str(prediction.is_unknown).lower()
-    row: list[Any] = [prediction.name, prediction.label, prediction.confidence, is_unknown, prediction.error]
-    if num_ranks > 1:
-        row += [value for entry in prediction.top for value in (entry.label, entry.probability)]
-    if is_terminal:
-        row = [printable(value) if isinstance(value, str) else value for value in row]
-    return row + [None] * (len(csv_header(num_ranks)) - len(row))
-
-
 def evaluation_text(report: "EvaluationReport") -> str:
     """The classes with the lowest accuracy first."""
     from foster.learner.reports import UNKNOWN

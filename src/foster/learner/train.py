@@ -31,9 +31,8 @@ from foster.data.images import (
 from foster.data.memory import BorrowedMemory, ExemplarMemory
 from foster.data.photos.decode import Resizing
 from foster.data.photos.find import item_name
-from foster.data.photos.store import learner_loader, read_for_training, stack_for_learner
+from foster.data.photos.store import learner_loader, read_for_training
 from foster.data.task import Task
-from foster.data.unlabeled import load_unlabeled
 from foster.errors import DataError, SettingsError
 from foster.evaluation.metrics import evaluate
 from foster.evaluation.predict import Nothing, ranks
@@ -120,7 +119,6 @@ class TrainingPlan(Plan):
     """For each class, the smallest `position` of its photos in `train`."""
     num_known: int
     preprocessing: Preprocessing
-    unlabeled: ImageSet | None
     untrained: Knowledge | None
     """What a bundle in closed form knows, where it is trained now for the first time; `train` has its kept photos."""
     report: LearnReport
@@ -261,7 +259,6 @@ def plan_training(plan: Plan) -> TrainingPlan:
         choice = replace(plan.backbone, make=lambda: cast(Backbone, copy.deepcopy(backbone)))
         plan = replace(plan, backbone=choice)
     _check(plan, None if untrained else plan.before)
-    unlabeled = _unlabeled(plan)
     before, settings, photos, known = plan.before, plan.settings, plan.photos, plan.known
     place, folder = place_for_photos(settings.engine)
     loader = learner_loader(plan.resizing, find_device(settings.device), place, folder, settings.max_unreadable)
@@ -312,7 +309,6 @@ def plan_training(plan: Plan) -> TrainingPlan:
         trained_from=smallest,
         num_known=0 if untrained else len(known),
         preprocessing=preprocessing,
-        unlabeled=unlabeled,
         untrained=untrained,
         report=report,
     )
@@ -387,6 +383,8 @@ def _check(plan: Plan, before: Knowledge | None) -> None:
                 f"{error}; method '{settings.method}' starts anew from it in every learn: say where it is now with "
                 "weights=PATH, or start from random weights with weights="
             ) from None
+    if options.unlabeled_source:
+        raise SettingsError(f"{settings.unlabeled_key}: an experiment takes unlabeled images, a learner does not")
     settings.quota(len({*known, *names}))
     if wrong := options.problem(len(before.task_sizes) + 1 if before else 1):
         raise SettingsError(wrong)
@@ -397,16 +395,6 @@ def _check(plan: Plan, before: Knowledge | None) -> None:
         )
     if wrong := _augmentation(plan).problem(plan.resizing.size):
         raise SettingsError(wrong)
-
-
-def _unlabeled(plan: Plan) -> ImageSet | None:
-    """The images without labels that the method asks for, kept as the photos are."""
-    source, resizing = plan.settings.options.unlabeled_source, plan.resizing
-    if not source:
-        return None
-    follower = Follower(plan.listener, plan.stop)
-    images = load_unlabeled(source, resizing.size, None, follower.warn, follower, plan.settings.unlabeled_key)
-    return replace(images, stack=stack_for_learner(images.images, resizing))
 
 
 def channel_statistics(images: Stack | Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -438,7 +426,7 @@ def _method(plan: TrainingPlan, engine: Engine) -> Method[Any]:
     """The method as it stands before this `learn`."""
     settings, options = plan.settings, plan.options
     memory = ExemplarMemory(per_class=plan.exemplar_quota) if options.uses_memory else ExemplarMemory()
-    place = (engine.infer, engine.device, settings.selection, plan.unlabeled, engine.normalised)
+    place = (engine.infer, engine.device, settings.selection, None, engine.normalised)
     method = method_class(settings.method)(options, memory, Context(plan.backbone.make, settings.seed, *place))
     if plan.before is not None:
         memory.hold_those_of(plan.before.exemplars.memory())
@@ -553,7 +541,6 @@ def fingerprint(plan: TrainingPlan) -> dict[str, Any]:
         "settings": plan.settings.nested(),
         "known": known,
         "images": digest({}, plan.class_names, images_digest(plan.train), images_digest(plan.new_held_out)),
-        "unlabeled": images_digest(plan.unlabeled),
     }
 
 

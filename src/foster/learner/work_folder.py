@@ -127,5 +127,5 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
         if old.get(key) != new.get(key):
             was = f"no {key}" if old.get(key) is None else f"{key} = {old[key]!r}"
             return f"with {was}, which is {'not set' if new.get(key) is None else repr(new[key])} now"
-    words = {"known": "from another bundle", "images": "of other images", "unlabeled": "with other unlabeled images"}
+    words = {"known": "from another bundle", "images": "of other images"}
     return next((text for key, text in words.items() if before[key] != now[key]), None)

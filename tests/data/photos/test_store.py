@@ -20,7 +20,7 @@ from PIL import Image
 
 from foster import events
 from foster.data.download import Follower
-from foster.data.images import ImageSet, concatenate, ids_of, on_device
+from foster.data.images import ImageSet, concatenate, on_device
 from foster.data.memory import ExemplarMemory
 from foster.data.photos import store as store_module
 from foster.data.photos.decode import Resizing, typical_side
@@ -38,7 +38,6 @@ from foster.data.photos.store import (
     place_for,
     read_for_training,
     read_photos,
-    stack_for_learner,
     strata,
 )
 from foster.errors import DataError, FolderError
@@ -122,13 +121,6 @@ def test_a_photo_has_the_id_of_what_the_network_sees_and_looks_like_it(large: Pa
     seen = on_device(kept.stack, CPU)
     assert seen.shape == plain.images.shape
     assert (seen.float() - plain.images.float()).abs().mean() < 3
-
-
-def test_images_of_the_networks_size_are_seen_bit_by_bit() -> None:
-    images = torch.randint(256, (3, 3, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-    stack = stack_for_learner(images, Resizing(SIDE, SIDE))
-    assert torch.equal(on_device(stack, CPU), images)
-    assert stack.ids() == ids_of(images)
 
 
 @pytest.mark.parametrize("size", [16, SIDE])

@@ -768,11 +768,6 @@ def learner_loader(
     return PhotoLoader(side, kept, device, place, cache, max_unreadable, resizing=resizing, reencodes=True)
 
 
-def stack_for_learner(images: Tensor, resizing: Resizing) -> Stack:
-    """Images of the network's size, kept as a learner keeps images of that size."""
-    return PhotoStack.of_tensor(images, learner_loader(resizing)) if keeps_photos(resizing) else TensorStack(images)
-
-
 def memory_of_files(
     files: Sequence[Sequence[tuple[str, bytes]]], resizing: Resizing, is_tried: bool = True
 ) -> ExemplarMemory:
