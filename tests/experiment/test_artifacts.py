@@ -66,10 +66,10 @@ def test_predictions_are_of_the_last_task_whatever_the_tasks_before_evaluated(tm
 
 @pytest.mark.parametrize("content", [b"", b"no tensors", b"\xff" * 100])
 def test_a_damaged_file_is_one_line_and_the_next_evaluation_replaces_it(content: bytes, tmp_path: Path):
-    with pytest.raises(DataError, match="keeps no predictions"):
+    with pytest.raises(DataError, match=PREDICTIONS):
         read_predictions(tmp_path)
     (tmp_path / PREDICTIONS).write_bytes(content)
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match=PREDICTIONS):
         read_predictions(tmp_path)
     labels = torch.tensor([0, 70_000, 2])
     keep_predictions(tmp_path, 4, labels, {"head": labels.flip(0)})

@@ -110,7 +110,7 @@ def test_a_run_that_another_process_began_meanwhile_is_left_alone(tmp_path: Path
         yield
 
     monkeypatch.setattr(module, "locked", held)
-    with pytest.raises(FolderError, match="already holds a run"), RunFolder(tmp_path / "run").opened(tiny_settings()):
+    with pytest.raises(FolderError, match="foster resume"), RunFolder(tmp_path / "run").opened(tiny_settings()):
         pass
     assert (tmp_path / "run" / "settings.toml").read_text() == "theirs"
 

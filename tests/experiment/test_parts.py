@@ -138,7 +138,7 @@ def test_a_run_begins_with_pretrained_weights_and_is_gentle_with_them(tmp_path: 
     assert "weights" not in tiny_settings().nested()
     with pytest.raises(SettingsError, match="weights: "):
         check_parts(tiny_settings("bic", "weights=nothing.safetensors"))
-    with pytest.raises(SettingsError, match=r"backbone 'timm:anything' needs timm|timm has no model 'anything'"):
+    with pytest.raises(SettingsError, match="anything"):
         check_parts(tiny_settings("bic", "backbone=timm:anything"))
 
 
@@ -148,7 +148,7 @@ def test_what_a_run_names_must_be_there() -> None:
         check_named(tiny_settings("foster", "foster.unlabeled=nowhere"))
     with pytest.raises(SettingsError, match="weights: "):
         check_named(tiny_settings("foster", "weights=nothing.safetensors"))
-    with pytest.raises(SettingsError, match="unknown backbone 'resnet33'"):
+    with pytest.raises(SettingsError, match="'resnet33'"):
         check_named(tiny_settings("foster", "backbone=resnet33"))
 
 

@@ -3,6 +3,7 @@ refused before anything is written, or ended with its reason."""
 
 import json
 import math
+import re
 import signal
 import tomllib
 from collections.abc import Iterator
@@ -340,14 +341,14 @@ def test_a_run_says_what_may_not_be_meant(tmp_path: Path) -> None:
     run(tiny("method=replay", "replay.later.epochs=20"), tmp_path / "run")
     told = records_of(tmp_path / "run" / "events.jsonl")
     warnings = [event["message"] for event in told if event["event"] == "Warned"]
-    assert warnings == ["replay.later.milestones: [30, 50] lie beyond its 20 epochs; the rate never falls"]
+    assert [warning.partition(":")[0] for warning in warnings] == ["replay.later.milestones"]
 
 
 def test_a_folder_that_holds_a_run_is_left_as_it_is(foster_run: Finished) -> None:
     before = contents(foster_run.path)
-    with pytest.raises(FolderError, match="already holds a run"):
+    with pytest.raises(FolderError, match=re.escape(str(foster_run.path))):
         run(tiny("seed=5"), foster_run.path)
-    with pytest.raises(FolderError, match="already holds a run"):
+    with pytest.raises(FolderError, match=re.escape(str(foster_run.path))):
         # Said before the data is looked for, which might mean a download.
         run(load_settings("cifar100-b0-inc10", data="nowhere"), foster_run.path)
     assert contents(foster_run.path) == before

@@ -44,7 +44,7 @@ def test_new_and_old_accuracy_have_a_panel_each(write_run):
     seeds = [read_result(write_run(f"s{len(each)}", **(told | order | each))) for each in ({}, again)]
     mean, _ = new_old_figure(seeds).axes
     assert list(mean.lines[0].get_ydata()) == [85.0, 70.0], "seeds of one recipe are one curve"
-    with pytest.raises(DataError, match="new from old"):
+    with pytest.raises(DataError, match="accuracy"):
         new_old_figure([without])
 
 

@@ -133,9 +133,9 @@ def test_a_folder_of_collected_results_needs_no_run_folders(write_run, tmp_path:
 
 def test_a_folder_without_runs_says_so(tmp_path: Path):
     (tmp_path / "notes.txt").write_text("nothing")
-    with pytest.raises(DataError, match=r"no results\.json in"):
+    with pytest.raises(DataError, match=r"results\.json"):
         find_results([tmp_path])
-    with pytest.raises(DataError, match="no file or folder"):
+    with pytest.raises(DataError, match="absent"):
         find_results([tmp_path / "absent"])
 
 
