@@ -62,10 +62,6 @@ class ExemplarMemory:
             raise DataError(f"class {class_id} is not in memory, which holds {self.num_classes} classes from 0")
         return self._stacks[class_id]
 
-    def ids(self) -> set[str]:
-        """The ids of all exemplars (`Stack.ids`)."""
-        return {one for stack in self._stacks for one in stack.ids()}
-
     def hold_those_of(self, other: "ExemplarMemory") -> None:
         """Replace the content by that of another memory; the budget does not change."""
         self._hold(other._stacks, other._rows)

@@ -112,7 +112,7 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         backbone=plan.backbone.name,
         preprocessing=preprocessing,
         network=Network(network.branches, solved.head),  # type: ignore[arg-type]
-        exemplars=KeptImages.of_files(lambda: kept, plan.resizing, is_tried=False),
+        exemplars=KeptImages.of_files(lambda: kept, plan.resizing),
         held_out=NOTHING_KEPT,
         temperature=temperature or 1.0,
         num_calibration_images=len(measured) if temperature else 0,

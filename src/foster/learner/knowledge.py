@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foster.bundle.folder import Bundle, BundleError, ImageFiles, read_bundle, write_bundle
+from foster.bundle.folder import BundleError, ImageFiles, read_bundle, write_bundle
 from foster.bundle.history import trained_positions
 from foster.bundle.manifest import Manifest, Preprocessing, Use
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import ID_LENGTH, Resizing
 from foster.data.photos.store import memory_of_files
-from foster.errors import DataError, FosterError, words_of
+from foster.errors import FosterError, words_of
 from foster.evaluation.predict import class_means
 from foster.learner.classifier import Classifier
 from foster.learner.familiarity import PREFIX as FAMILIARITY
@@ -59,9 +59,8 @@ class KeptImages:
     memory: Callable[[], ExemplarMemory]
 
     @classmethod
-    def of_files(cls, files: Callable[[], Sequence[ImageFiles]], resizing: Resizing, is_tried: bool) -> "KeptImages":
-        """`is_tried` decodes photos to check them when the memory is made."""
-        return cls(files, cache(lambda: memory_of_files(files(), resizing, is_tried)))
+    def of_files(cls, files: Callable[[], Sequence[ImageFiles]], resizing: Resizing) -> "KeptImages":
+        return cls(files, cache(lambda: memory_of_files(files(), resizing)))
 
     @classmethod
     def of_memory(cls, memory: ExemplarMemory) -> "KeptImages":
@@ -333,8 +332,8 @@ class Knowledge:
         """The same with other images."""
         return replace(
             self,
-            exemplars=KeptImages.of_files(lambda: exemplars, self.resizing, is_tried=False),
-            held_out=KeptImages.of_files(lambda: held_out, self.resizing, is_tried=False),
+            exemplars=KeptImages.of_files(lambda: exemplars, self.resizing),
+            held_out=KeptImages.of_files(lambda: held_out, self.resizing),
         )
 
     def with_entry(self, record: Mapping[str, Any]) -> "Knowledge":
@@ -410,6 +409,7 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         raise
     except FosterError as error:
         raise BundleError(f"bundle '{title}' cannot be used here: {error}") from None
+    resizing = Resizing(*facts.preprocessing.size)
     knowledge = Knowledge(
         class_names=facts.classes,
         task_sizes=facts.task_sizes,
@@ -417,8 +417,9 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         backbone=facts.backbone,
         preprocessing=facts.preprocessing,
         network=network,
-        exemplars=_kept(bundle, "exemplars", is_tried=settings.method != CLOSED_FORM),
-        held_out=_kept(bundle, "held-out"),
+        # Unpacked when they are needed: a prediction needs none.
+        exemplars=KeptImages.of_files(lambda: bundle.files("exemplars"), resizing),
+        held_out=KeptImages.of_files(lambda: bundle.files("held-out"), resizing),
         temperature=facts.temperature,
         num_calibration_images=facts.num_calibration_images,
         history=facts.history,
@@ -426,21 +427,6 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         store=store,
     )
     return settings, knowledge
-
-
-def _kept(bundle: Bundle, use: Use, is_tried: bool = True) -> KeptImages:
-    """The images that a bundle keeps. They are unpacked when they are needed: a prediction needs none."""
-    kept = KeptImages.of_files(lambda: bundle.files(use), Resizing(*bundle.manifest.preprocessing.size), is_tried)
-
-    def memory() -> ExemplarMemory:
-        try:
-            return kept.memory()
-        except BundleError:
-            raise
-        except DataError as error:
-            raise BundleError(f"bundle '{bundle.folder}': {error}") from None
-
-    return replace(kept, memory=memory)
 
 
 def _network(

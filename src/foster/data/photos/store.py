@@ -768,24 +768,21 @@ def learner_loader(
     return PhotoLoader(side, kept, device, place, cache, max_unreadable, resizing=resizing, reencodes=True)
 
 
-def memory_of_files(
-    files: Sequence[Sequence[tuple[str, bytes]]], resizing: Resizing, is_tried: bool = True
-) -> ExemplarMemory:
+def memory_of_files(files: Sequence[Sequence[tuple[str, bytes]]], resizing: Resizing) -> ExemplarMemory:
     """The images that a learner kept of each class as files (`Stack.files`), by their ids.
 
-    Raises DataError with the id of one that cannot be read or has another size; a large image is not decoded. Photos
-    that are not `is_tried` are looked at when they are needed.
+    Raises DataError with the id of one that cannot be read or has another size; a large image is not decoded.
     """
     check_room(sum(map(len, files)), resizing, num_copies=1)
     memory = ExemplarMemory()
     for class_id, own in enumerate(files):
-        memory.remember(class_id, _stack_of_files(own, resizing, is_tried))
+        memory.remember(class_id, _stack_of_files(own, resizing))
     return memory
 
 
-def _stack_of_files(files: Sequence[tuple[str, bytes]], resizing: Resizing, is_tried: bool) -> Stack:
+def _stack_of_files(files: Sequence[tuple[str, bytes]], resizing: Resizing) -> Stack:
     ids, contents = [own for own, _ in files], [content for _, content in files]
-    for own, content in files if is_tried or not keeps_photos(resizing) else ():
+    for own, content in files:
         try:
             width, height = upright_size(content)
         except ImageError as error:
@@ -797,7 +794,7 @@ def _stack_of_files(files: Sequence[tuple[str, bytes]], resizing: Resizing, is_t
             raise DataError(f"image {own} is not {resizing.width} x {resizing.height}")
     if keeps_photos(resizing):
         stack = PhotoStack.of(contents, learner_loader(resizing), "the exemplars", ids)
-        is_readable = stack.readable() if is_tried else torch.ones(len(ids), dtype=torch.bool)
+        is_readable = stack.readable()
         if not bool(is_readable.all()):
             raise DataError(f"image {ids[int((~is_readable).nonzero()[0])]} cannot be read")
         return stack
