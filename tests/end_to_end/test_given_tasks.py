@@ -113,9 +113,9 @@ def test_reports_take_it(folder: Path, tmp_path: Path) -> None:
 
 
 def test_what_has_no_tasks_of_its_own_is_refused(folder: Path) -> None:
-    with pytest.raises(DataError, match="tasks=given: the dataset has no tasks of its own"):
+    with pytest.raises(DataError, match="tasks=given"):
         foster.run("digits", tasks="given")
-    with pytest.raises(SettingsError, match="leave out task_sizes and class_order"):
+    with pytest.raises(SettingsError, match="task_sizes"):
         settings_of(folder, "task_sizes=[2,1]")
     together = load_scenario(settings_of(folder, "tasks=classes", "base_classes=1", "increment=1"))
     assert sorted(len(together[k].new_images) for k in range(3)) == [8, 16, 24], "all images of a class"

@@ -178,7 +178,7 @@ def test_a_missing_or_empty_class_is_one_clear_line(tmp_path: Path, damage: Any,
 
 def test_a_class_whose_photos_are_all_broken_is_one_clear_line(tmp_path: Path) -> None:
     data = write_dataset(tmp_path / "data", num_classes=4, per_class=3, broken=3)
-    with pytest.raises(DataError, match="none of the 3 photos of class 'class 0' can be read"):
+    with pytest.raises(DataError, match=r"3 photos.*'class 0'"):
         start(settings_for(data), tmp_path / "run")
 
 

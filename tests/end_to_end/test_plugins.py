@@ -179,7 +179,7 @@ def test_a_bundle_names_the_plug_in_that_it_needs_and_never_imports_it_by_itself
     assert foster.load(learner.save("second")).predict(photos / "light")[0].label == "light"
     forged = read_manifest(Path("first")).model_copy(update={"method": "magic", "settings": {"method": "magic"}})
     Path("first/bundle.json").write_text(forged.text())
-    with pytest.raises(BundleError, match=r"bundle 'first' cannot be used here: unknown method 'magic'"):
+    with pytest.raises(BundleError, match=r"'first'.*'magic'"):
         foster.load("first")
 
 

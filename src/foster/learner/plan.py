@@ -163,7 +163,7 @@ def shared_photos(
     """The photos of `entries` that several classes have, among these and the `known` ones; `photo_names` has the name
     of each entry's photo."""
     classes = classes_of([*entries, *known])
-    shared = [position for position, entry in enumerate(entries) if len(classes[entry[1]]) > 1]
+    shared = [position for position, (_, image_hash) in enumerate(entries) if len(classes[image_hash]) > 1]
     if not shared:
         return None
     hashes = [entries[position][1] for position in shared]

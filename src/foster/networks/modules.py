@@ -1,4 +1,5 @@
-"""Functions for modules of any kind: freezing, memory layout, and running a frozen module beside a trained one."""
+"""For modules of any kind: freezing, memory layout, normalised images, and running a frozen module beside a trained
+one."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
