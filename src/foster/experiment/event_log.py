@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from foster import events
-from foster.errors import FosterError
+from foster.errors import FolderError, FosterError, explained
 from foster.events import Event, Listener
 from foster.system.files import append_line, read_limited
 
@@ -57,7 +57,8 @@ def read_events(path: Path) -> list[Event]:
 
     Epochs after the last checkpoint before a crash are trained again: they are in the list twice.
     """
-    return _events_in(read_limited(path, MAX_EVENTS_BYTES))
+    with explained(FolderError, f"cannot read '{path}'"):
+        return _events_in(read_limited(path, MAX_EVENTS_BYTES))
 
 
 def _events_in(lines: bytes) -> list[Event]:

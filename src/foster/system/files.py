@@ -42,7 +42,7 @@ def open_limited(path: Path, max_bytes: int, *, start: int = 0) -> Iterator[Buff
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         num_bytes = os.fstat(file.fileno()).st_size - start
         if num_bytes > max_bytes:
-            raise OSError(errno.EFBIG, f"it has {num_bytes:,} bytes, more than {max_bytes:,}")
+            raise OSError(errno.EFBIG, f"it has {num_bytes:,} bytes, more than {max_bytes:,}", str(path))
         file.seek(start)  # fails for a pipe
         yield file
 
