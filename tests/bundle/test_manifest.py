@@ -229,10 +229,20 @@ def overlapping(names: list[str]) -> bytes:
     return first + b"".join(entries)
 
 
+def padded(names: list[str]) -> bytes:
+    """A ZIP file whose directory says of each entry that it takes much more of the file than it has bytes."""
+    content = bytearray(zipped([(name, bytes(1000)) for name in names]))
+    place = content.find(DIRECTORY)
+    while place >= 0:
+        content[place + 20 : place + 24] = (10**8).to_bytes(4, "little")
+        place = content.find(DIRECTORY, place + 4)
+    return bytes(content)
+
+
 DIRECTORY = b"PK\1\2"
 
 
-@pytest.mark.parametrize("made", [compressed, overlapping])
+@pytest.mark.parametrize("made", [compressed, overlapping, padded])
 def test_images_that_would_become_larger_than_their_file_are_refused(
     made: Callable[[list[str]], bytes], bundle: Path
 ) -> None:

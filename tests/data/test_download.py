@@ -42,6 +42,14 @@ def test_an_archive_in_the_data_folder_is_unpacked(tmp_path: Path, given: str) -
     assert sorted(path.name for path in (tmp_path / "cifar-100-python").iterdir()) == ["meta", "test", "train"]
 
 
+def test_a_missing_file_of_an_unpacked_folder_comes_from_the_archive(tmp_path: Path) -> None:
+    archive = archive_of(small_files())
+    (tmp_path / ARCHIVE).write_bytes(archive)
+    find_or_fetch(published(archive), tmp_path)
+    (tmp_path / "cifar-100-python" / "train").unlink()
+    assert_small_files_are_read(published(archive), tmp_path)
+
+
 def test_a_damaged_archive_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / ARCHIVE
     path.write_bytes(b"not the archive")

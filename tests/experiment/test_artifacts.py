@@ -6,8 +6,15 @@ import torch
 from tiny_runs import Interruption, interrupted, resume, start, tiny_settings
 
 from foster import events
-from foster.errors import DataError
-from foster.experiment.artifacts import PREDICTIONS, keep_predictions, kept_networks, read_predictions, read_weights
+from foster.errors import DataError, FolderError
+from foster.experiment.artifacts import (
+    PREDICTIONS,
+    keep_network,
+    keep_predictions,
+    kept_networks,
+    read_predictions,
+    read_weights,
+)
 from foster.reports.results import read_result
 
 
@@ -57,6 +64,16 @@ def test_what_is_kept_may_be_decided_while_a_run_lasts_and_tables_take_no_notice
         runs.append(read_result(tmp_path / keeps / "results.json"))
     ((group,),) = by_scenario(runs).values()
     assert len(group.runs) == 2
+
+
+def test_networks_are_not_written_through_a_link(tmp_path: Path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "networks").symlink_to(elsewhere)
+    with pytest.raises(FolderError, match="networks"):
+        keep_network(tmp_path / "run", 0, "head", torch.nn.Linear(2, 2))
+    assert not list(elsewhere.iterdir())
 
 
 def test_predictions_are_of_the_last_task_whatever_the_tasks_before_evaluated(tmp_path: Path):

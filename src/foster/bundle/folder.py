@@ -253,12 +253,13 @@ class Bundle:
             with zipfile.ZipFile(io.BytesIO(self.photos)) as archive:
                 entries = archive.infolist()
                 # Nothing that a stranger has compressed, or listed many times, becomes larger than the file itself.
-                if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+                is_stored = [entry.compress_type == zipfile.ZIP_STORED for entry in entries]
+                if not all(is_stored) or any(entry.compress_size != entry.file_size for entry in entries):
                     raise ValueError("it is compressed")
                 if sum(entry.file_size for entry in entries) > len(self.photos):
                     raise ValueError("its files overlap")
                 return {entry.file: archive.read(entry.file) for entry in self.manifest.exemplars}
-        except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, OSError, EOFError) as error:
+        except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, OSError, EOFError, OverflowError) as error:
             raise BundleError(f"'{PHOTOS}' in bundle '{self.folder}' cannot be read: {words_of(error)}") from None
 
     def files(self, use: Use) -> list[ImageFiles]:

@@ -101,12 +101,18 @@ def _reason(error: Exception) -> str:
 
 
 def _unpack(published: Published, archive: Path, folder: Path) -> None:
-    """Unpack the published archive; `folder` appears only when it is complete."""
+    """Unpack the archive. A new `folder` appears only when it is complete; files of an old one are replaced."""
     check_md5(archive, published.archive_md5)
+    # Python before 3.11.4 has no filters. The archive is the published one in any case.
+    filters = {"filter": "data"} if hasattr(tarfile, "data_filter") and archive.suffix != ".zip" else {}
     try:
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-            shutil.unpack_archive(archive, temporary, filter=None if archive.suffix == ".zip" else "data")
-            (Path(temporary) / published.folder).rename(folder)
+            shutil.unpack_archive(archive, temporary, **filters)
+            unpacked = Path(temporary) / published.folder
+            if folder.exists():
+                shutil.copytree(unpacked, folder, dirs_exist_ok=True)
+            else:
+                unpacked.rename(folder)
     except (shutil.ReadError, tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error) as error:
         raise DataError(f"cannot unpack {archive} into {folder}: {words_of(error)}") from error
 

@@ -12,7 +12,7 @@ import safetensors.torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from foster.errors import DataError
+from foster.errors import DataError, FolderError
 from foster.networks.modules import on_host
 from foster.system.documents import read_tensors
 from foster.system.files import read_limited, write_bytes
@@ -70,6 +70,8 @@ def read_predictions(folder: Path) -> Predictions:
 
 def keep_network(folder: Path, task: int, variant: str, network: nn.Module) -> None:
     """Write the weights of a network after `task`."""
+    if (folder / NETWORKS).is_symlink():
+        raise FolderError(f"'{folder / NETWORKS}' is a link; networks are only written in the folder itself")
     path = folder / NETWORKS / f"task-{task + 1:02d}-{variant}.safetensors"
     weights = {name: on_host(tensor) for name, tensor in network.state_dict().items()}
     write_bytes(path, safetensors.torch.save(weights))

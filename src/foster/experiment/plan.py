@@ -164,7 +164,7 @@ class Plan:
             size = f"{size_text(self.photo_bytes)} of decoded photos"
             yield f"photos: the largest task and the test have about {size}, which {PLACES_OF_PHOTOS[self.photos]}"
         if self.time is None:
-            yield "estimated time: not known; --measure times a few steps"
+            yield "estimated time: not known; 'foster plan --measure' times a few steps"
         else:
             pace = f"{self.time.steps_a_second:,.1f} steps a second"
             yield f"estimated time: {duration(self.time.seconds)}, at {pace} ({self.time.source})"

@@ -19,6 +19,8 @@ TILE, TEXT_HEIGHT, MARGIN, NUM_COLUMNS = 84, 14, 6, 12
 INK, HELD_OUT, WRONG = (30, 30, 30), (0, 90, 200), (190, 30, 30)
 Colour = tuple[int, int, int]
 
+MOST_KEPT = 10_000
+"""How many kept images a sheet shows."""
 MOST_PICTURES = 600
 """Most pictures on a sheet; the table and the JSON have all findings."""
 
@@ -56,10 +58,14 @@ def check_place(path: Path) -> None:
 
 
 def draw_sheet(bundle: Bundle, path: Path) -> None:
-    """A section for each class: its id and name, then every image above its id; held-out images have blue ids."""
+    """A section for each class with images: its id and name, then every image above its id; held-out images have blue
+    ids. Of a large bundle, the first images are shown."""
     sections = []
+    shown = bundle.manifest.exemplars[:MOST_KEPT]
     for class_id, name in enumerate(bundle.manifest.classes):
-        entries = [entry for entry in bundle.manifest.exemplars if entry.class_id == class_id]
+        entries = [entry for entry in shown if entry.class_id == class_id]
+        if not entries:
+            continue
         tiles = [
             Tile(
                 partial(decode, bundle.image_files[entry.file]), entry.id, HELD_OUT if entry.use == "held-out" else INK
