@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from foster import events
 from foster.errors import DataError, explained, words_of
@@ -104,7 +105,8 @@ def _unpack(published: Published, archive: Path, folder: Path) -> None:
     """Unpack the archive. A new `folder` appears only when it is complete; files of an old one are replaced."""
     check_md5(archive, published.archive_md5)
     # Python before 3.11.4 has no filters. The archive is the published one in any case.
-    filters = {"filter": "data"} if hasattr(tarfile, "data_filter") and archive.suffix != ".zip" else {}
+    has_filters = hasattr(tarfile, "data_filter") and archive.suffix != ".zip"
+    filters: dict[str, Any] = {"filter": "data"} if has_filters else {}
     try:
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
             shutil.unpack_archive(archive, temporary, **filters)
