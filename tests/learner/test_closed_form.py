@@ -327,13 +327,36 @@ def test_foster_goes_on_from_the_photos_that_are_kept(weights: Path, tmp_path: P
     without = foster.load(bundle, device="cpu")
     without.configure(memory_total=0)
     without.learn(digits("two", last=10))
-    assert "no photo is kept of 'zero'" in refusal_of_foster(without)
+    for memory_total in (0, 100):
+        with pytest.raises(DataError, match="no photo is kept of 'zero'"):
+            without.learn(digits("three", last=10), method="foster", memory_total=memory_total)
 
 
-def refusal_of_foster(learner: Learner) -> str:
-    with pytest.raises(DataError) as refused:
-        learner.learn(digits("three", last=10), method="foster", memory_total=100)
-    return str(refused.value)
+def test_a_bundle_in_closed_form_is_compared_with_the_network_that_is_trained_from_it(weights: Path) -> None:
+    learner = frozen_learner(weights, batch_size=32, memory_per_class=8)
+    learner.learn(digits("zero", "one", last=20))
+    closed_form = learner.classifier()
+    others, _ = digits("one", first=20)  # the closed form takes them for "one", the network learns them as "zero"
+    again = together(digits("zero", first=10, last=20), (others, ["zero"] * 20), digits("two"))
+    changes: dict[str, Any] = {
+        "method": "foster",
+        "epochs_scale": 0.03,
+        "validation_share": 0.2,
+        "memory_per_class": 40,
+    }
+    with pytest.warns(UserWarning, match="class 'one'.*max_drop does not protect"):
+        report = learner.learn(again, max_drop=100, **changes)
+    earlier = {image_id(image) for image in digits("zero", last=20)[0]}
+    held_out = known(learner).images_of(known(learner).held_out)
+    assert earlier.isdisjoint(image_id(image) for image in held_out.images)
+    assert report.num_held_out == 4 + 8  # a fifth of the 20 photos of "zero" that are new, and of the 40 of "two"
+    assert report.uncompared == ("one",)
+    assert report.held_out is not None
+    (zero,) = report.held_out.known
+    answers = closed_form.all_scores(held_out.of_classes(0, 1).images).argmax(1)
+    assert (zero.name, zero.num_images) == ("zero", 4)
+    assert zero.num_right_before == int((answers == 0).sum())
+    assert [entry.name for entry in report.held_out.new] == ["two"]
 
 
 def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(

@@ -309,7 +309,7 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
     else:
         lines.append(_measured(report))
     if report.uncompared:
-        lines.append(f"no photos are kept of {listed(report.uncompared)}: a loss of accuracy cannot be measured")
+        lines.append(f"no photo to compare of {listed(report.uncompared)}: a loss of accuracy cannot be measured")
     accuracies = _accuracies(report)
     if len(accuracies) > 1:
         shown = ", ".join(f"{name} {percent(accuracy)}" for name, accuracy in accuracies.items())

@@ -132,6 +132,11 @@ class TrainingPlan(Plan):
     def num_new(self) -> int:
         return len(self.class_names) - self.num_known
 
+    @property
+    def earlier(self) -> Knowledge | None:
+        """What answered before this learn: a trained network, or the closed form."""
+        return self.before or self.untrained
+
     @cached_property
     def exemplars_before(self) -> ImageSet:
         """The exemplars of the known classes."""
@@ -149,7 +154,8 @@ class TrainingPlan(Plan):
     def uncompared(self) -> tuple[str, ...]:
         """The known classes without an image: what they lose cannot be measured."""
         seen = {*self.held_out.labels.tolist(), *self.exemplars_before.labels.tolist()}
-        return tuple(name for k, name in enumerate(self.known) if k not in seen)
+        known = self.earlier.class_names if self.earlier else ()
+        return tuple(name for k, name in enumerate(known) if k not in seen)
 
     @property
     def num_training_images(self) -> int:
@@ -185,7 +191,7 @@ class TrainingPlan(Plan):
             kept = counted(len(self.exemplars_before), "kept photo")
             photos += f"; {kept} of {counted(self.num_known, 'known class')}"
         start = "pretrained" if self.backbone.is_pretrained else "from scratch"
-        return self.lines(self.class_names[self.num_known :], photos, start, f"trained by {self.settings.method}")
+        return self.lines(self.report.new_classes, photos, start, f"trained by {self.settings.method}")
 
     @property
     def augmentation(self) -> Augmentation:
@@ -254,7 +260,9 @@ def plan_training(plan: Plan) -> TrainingPlan:
     """Check the settings, then read all photos, leave out those that are kept already, and hold out a part of every
     class."""
     untrained = plan.before if plan.before is not None and plan.before.is_closed_form else None
-    if untrained is not None:  # its backbone is still as it was pretrained
+    if untrained is not None:
+        _check_kept_photos(untrained)
+        # Its backbone is still as it was pretrained.
         backbone = untrained.network.branches[0]
         choice = replace(plan.backbone, make=lambda: cast(Backbone, copy.deepcopy(backbone)))
         plan = replace(plan, backbone=choice)
@@ -274,8 +282,15 @@ def plan_training(plan: Plan) -> TrainingPlan:
         raise DataError(f"all {len(images)} images in {photos.title} are kept from earlier learns: nothing to learn")
     fresh_entries = [entry for entry in entries if entry not in stored]
     hashes = [own for _, own in fresh_entries]
-    trained_before = dict(enumerate(before.trained_from.values())) if before else {}
-    mask = is_held_out(fresh, hashes, settings.held_out_share, trained_before)
+    if untrained is not None:  # it knows every photo that it learned
+        learned = untrained.learned_ids()
+        is_new = torch.tensor([own not in learned for own in hashes])
+        mask = is_new.clone()
+        new_hashes = [own for own in hashes if own not in learned]
+        mask[is_new] = is_held_out(fresh.select(is_new), new_hashes, settings.held_out_share)
+    else:
+        trained_before = dict(enumerate(before.trained_from.values())) if before else {}
+        mask = is_held_out(fresh, hashes, settings.held_out_share, trained_before)
     train, held_out = fresh.select(~mask), fresh.select(mask)
     # Encoded as a bundle keeps them, so that a loaded bundle measures the same.
     held_out = replace(held_out, stack=held_out.stack.owned())
@@ -293,7 +308,7 @@ def plan_training(plan: Plan) -> TrainingPlan:
         new_classes=names[len(known) :],
     )
     if untrained is not None:
-        train = _with_kept_photos(train, untrained)
+        train = concatenate(train, untrained.images_of(untrained.exemplars))
     plan.check_classes(names)
     if before is not None:
         preprocessing = before.preprocessing
@@ -352,16 +367,15 @@ def kept_held_out(images: ImageSet, quota: int | None) -> ExemplarMemory:
     return memory
 
 
-def _with_kept_photos(train: ImageSet, untrained: Knowledge) -> ImageSet:
-    """The new photos and those that a bundle in closed form keeps."""
-    kept = untrained.images_of(untrained.exemplars)
-    for name, count in zip(untrained.class_names, kept.class_counts().tolist(), strict=True):
-        if not count:
+def _check_kept_photos(untrained: Knowledge) -> None:
+    """Refuse to train on a bundle in closed form that keeps no photo of a class."""
+    kept = untrained.exemplars.files()
+    for class_id, name in enumerate(untrained.class_names):
+        if class_id >= len(kept) or not kept[class_id]:
             raise DataError(
                 f"no photo is kept of '{name}', so the network cannot be trained on it; go on without method=..., or "
                 "give photos of all classes to a first learn"
             )
-    return concatenate(train, kept)
 
 
 def _check(plan: Plan, before: Knowledge | None) -> None:
@@ -562,9 +576,8 @@ def outcome(
     plan: TrainingPlan, method: Method[Any], report: LearnReport, engine: Engine, seconds_before: float
 ) -> tuple[Knowledge, LearnReport]:
     """What is known once the method has been trained: calibrated, with its history; and the whole report."""
-    before = plan.before
+    before, earlier = plan.before, plan.earlier
     held_out = kept_held_out(plan.held_out, plan.held_out_quota)
-    earlier = before or plan.untrained
     after = Knowledge(
         class_names=plan.class_names,
         task_sizes=(*plan.task_sizes, plan.num_new) if trains_phases(method, plan.num_new) else plan.task_sizes,
@@ -616,7 +629,8 @@ def outcome(
 
 def _checks(plan: TrainingPlan, scores: Tensor, exemplar_scores: Tensor, engine: Engine) -> tuple[UpdateCheck, ...]:
     """Before and after, on held-out images and on the exemplars that both networks were trained on."""
-    old = plan.before.classifier(engine.device) if plan.before else None
+    earlier = plan.earlier
+    old, num_known = (earlier.classifier(engine.device), earlier.num_classes) if earlier else (None, 0)
     checks = []
     for kind, images, now in (
         ("held-out", plan.held_out, scores),
@@ -625,7 +639,7 @@ def _checks(plan: TrainingPlan, scores: Tensor, exemplar_scores: Tensor, engine:
         if len(images):
             then = old.all_scores(images.stack).argmax(1).numpy() if old else None
             answers = now.argmax(1).numpy()
-            checks.append(compare(kind, images.labels.numpy(), then, answers, plan.class_names, plan.num_known))
+            checks.append(compare(kind, images.labels.numpy(), then, answers, plan.class_names, num_known))
     return tuple(checks)
 
 
@@ -641,7 +655,7 @@ def _familiarity(plan: TrainingPlan, method: Method[Any], held_out: Tensor, engi
 def _closed_form_beside(plan: TrainingPlan) -> tuple[FeatureStore | None, float | None]:
     """Frozen features and sums of all photos learned so far, and the accuracy of their closed form on held-out images;
     None where there is no pretrained backbone, or earlier photos were not summed."""
-    known, features_of = plan.before or plan.untrained, plan.frozen_features
+    known, features_of = plan.earlier, plan.frozen_features
     if features_of is None or (known is not None and known.store is None):
         return None, None
     of_held_out = features_of(plan.held_out.stack)
