@@ -81,7 +81,7 @@ def test_tuning_of_the_whole_network_keeps_only_known_proxies_and_all_losses() -
     learn(method, 1)
     task = task_of(method, 1)
     learning, tuning = phases_before_training(method, task)
-    assert tuning.name == "finetune"
+    assert (tuning.name, tuning.fit) == ("finetune", method.settings.finetune)
     assert len(tuning.data) < len(learning.data)
     assert terms(tuning, task).keys() == {"L_LSC", "L_spatial", "L_flat"}
     before = values(method.network)

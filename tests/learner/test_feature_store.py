@@ -1,0 +1,44 @@
+"""The features and sums of photos that were learned in closed form."""
+
+import torch
+from torch import Tensor
+
+from foster.learner.knowledge import NOT_MEASURED, FeatureStore
+
+
+def some_features(num: int, seed: int = 0) -> Tensor:
+    return torch.randn(num, 3, generator=torch.Generator().manual_seed(seed)).half()
+
+
+def store_of(labels: list[int], per_class: int) -> FeatureStore:
+    """Photos with these class ids, and the features of the first `per_class` of each class."""
+    ids = [f"photo-{k}" for k in range(len(labels))]
+    empty = FeatureStore.empty(3)
+    return empty.added(some_features(len(labels)), torch.tensor(labels), ids, max(labels) + 1, per_class)
+
+
+def test_forgetting_a_class_leaves_exactly_the_sums_of_the_others_where_all_its_features_are_kept() -> None:
+    labels = [0, 1, 0, 1, 1]
+    alone = torch.tensor([label == 0 for label in labels])
+    sums = store_of(labels, per_class=10).regrouped([[0]]).statistics
+    expected = FeatureStore.empty(3).added(some_features(5)[alone], torch.zeros(2, dtype=torch.int64), "ab", 1, 10)
+    torch.testing.assert_close(sums.second_moment, expected.statistics.second_moment)
+
+
+def test_the_part_of_a_class_whose_features_are_kept_in_part_is_estimated_as_if_none_were() -> None:
+    labels = [0, 1, 0, 1, 1]
+    in_part, without = (store_of(labels, per_class).regrouped([[0]]).statistics for per_class in (2, 0))
+    torch.testing.assert_close(in_part.second_moment, without.second_moment)
+
+
+def test_a_photo_without_kept_features_stays_in_the_sums_and_in_the_list() -> None:
+    store = store_of([0, 0, 0], per_class=2)
+    left = store.without({(0, "photo-0"), (0, "photo-2")})
+    assert left.ids == ("photo-1", "photo-2")
+    assert left.statistics.counts.tolist() == [2]
+
+
+def test_an_answer_is_forgotten_at_the_next_measurement() -> None:
+    store = store_of([0, 1, 1], per_class=3).with_answers(torch.tensor([0, 1]), torch.tensor([0, 0]))
+    again = store.with_answers(torch.tensor([2]), torch.tensor([1]))
+    assert again.answers.tolist() == [NOT_MEASURED, NOT_MEASURED, 1]
