@@ -138,12 +138,15 @@ def test_with_sums_alone_the_head_is_the_same(weights: Path, tmp_path: Path) -> 
     for learner in learners:
         learner.learn(digits("zero", "one", "two"))
         learner.learn(digits("three"))
-        learner.merge(["one", "three"], "both")
     full, sums = learners
+    reports = [learner.merge(["one", "three"], "both", max_drop=1) for learner in learners]
+    assert [report.uncompared for report in reports] == [(), ("zero", "both", "two")]
     torch.testing.assert_close(direction(sums), direction(full), rtol=1e-4, atol=1e-6)
     store = known(foster.load(sums.save(tmp_path / "sums"), device="cpu")).store
     assert store is not None
     assert (len(store.features), store.num_photos) == (0, 160)
+    reports = [learner.forget("two") for learner in learners]
+    assert [(report.is_estimated, report.uncompared) for report in reports] == [(False, ()), (True, ("zero", "both"))]
 
 
 def test_a_forgotten_class_leaves_nothing_but_the_classes_that_stay(weights: Path, tmp_path: Path) -> None:

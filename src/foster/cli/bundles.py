@@ -121,8 +121,9 @@ def forget(
 ) -> None:
     """Take classes or single images out: a new bundle without them. The old one is not changed.
 
-    In closed form nothing of a forgotten class remains in the new bundle. A trained network keeps its backbone, whose
-    weights were trained on it.
+    In closed form nothing of a forgotten class remains in the new bundle, unless features_per_class is smaller than its
+    number of photos: then its part in the sums is estimated. A trained network keeps its backbone, whose weights were
+    trained on it.
 
     Example: foster forget bundles/current owl --bundle bundles/new
     """

@@ -192,7 +192,14 @@ def mend_text(report: "MendReport") -> str:
     lines = [_done(report)]
     if report.forgotten and report.is_trained:
         lines.append("the backbone was trained on these photos, too, and is unchanged")
+    lines += _uncompared_lines(report)
     return "\n".join(["\n".join(lines) + "\n", *(check_text(check) for check in report.checks)])
+
+
+def _uncompared_lines(report: "LearnReport | MendReport") -> list[str]:
+    if not report.uncompared:
+        return []
+    return [f"no photo to compare of {listed(report.uncompared)}: a loss of accuracy cannot be measured"]
 
 
 def _done(report: "MendReport") -> str:
@@ -200,6 +207,9 @@ def _done(report: "MendReport") -> str:
     images = f"{counted(report.num_exemplars, 'kept photo')}{held_out}"
     if report.removed:
         return f"removed {counted(len(report.removed), 'photo')}"
+    if report.is_estimated:
+        rest = "the part in the common sums was estimated, since not all features are kept (features_per_class)"
+        return f"forgot {listed(report.forgotten)}: {images} are gone; {rest}"
     if report.forgotten:
         return f"forgot {listed(report.forgotten)}: all that was kept of it is gone, {images} among it"
     names, (into, *_) = list(report.renamed), report.renamed.values()
@@ -308,8 +318,7 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
         lines.append("nothing was measured: 'foster evaluate' measures the accuracy on other photos")
     else:
         lines.append(_measured(report))
-    if report.uncompared:
-        lines.append(f"no photo to compare of {listed(report.uncompared)}: a loss of accuracy cannot be measured")
+    lines += _uncompared_lines(report)
     accuracies = _accuracies(report)
     if len(accuracies) > 1:
         shown = ", ".join(f"{name} {percent(accuracy)}" for name, accuracy in accuracies.items())

@@ -102,7 +102,11 @@ def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]
         raise DataError(f"{last}: a classifier knows one at least; delete the bundle instead")
     regrouping = Regrouping(tuple((k,) for k in staying), tuple(knowledge.class_names[k] for k in staying))
     names = tuple(knowledge.class_names[k] for k in gone)
-    report = _with_counts(MendReport({}, forgotten=names), knowledge, gone)
+    store = knowledge.store
+    is_estimated = store is not None and any(
+        int((store.kept_labels == k).sum()) < int(store.statistics.counts[k]) for k in gone
+    )
+    report = _with_counts(MendReport({}, forgotten=names, is_estimated=is_estimated), knowledge, gone)
     after, report = _regrouped(knowledge, settings, regrouping, report)
     return _without_names(after, set(names)), report
 
@@ -197,7 +201,9 @@ def _regrouped(
 
 
 def _mended(after: Knowledge, report: MendReport) -> tuple[Knowledge, MendReport]:
-    """With an entry in the history."""
+    """With an entry in the history, and the classes that could not be compared."""
+    seen = {entry.name for check in report.checks for entry in check.classes}
+    report = replace(report, uncompared=tuple(name for name in after.class_names if name not in seen))
     threshold = after.familiarity.threshold if after.familiarity else None
     return after.with_entry({**report.record(), "unknown_threshold": threshold}), report
 

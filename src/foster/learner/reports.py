@@ -368,6 +368,10 @@ class MendReport:
     """Whether the backbone, which stays as it is, was trained on the classes."""
     removed: tuple[str, ...] = ()
     """The ids of photos that were taken out."""
+    uncompared: tuple[str, ...] = ()
+    """Classes without an image to compare: what they lost is not known, and no limit holds for them."""
+    is_estimated: bool = False
+    """Whether the part of forgotten classes in the common sums was estimated: not all their features were kept."""
 
     def __str__(self) -> str:
         return entry_title(self.record())
