@@ -34,14 +34,15 @@ def test_the_most_confused_pairs_come_first_with_pictures_of_them(kept_runs):
 
 def test_the_surest_mistakes_come_first(bundle):
     (archive,) = open_archives([bundle])
-    found = surest_mistakes(archive, limit=5)
+    found, num_wrong = surest_mistakes(archive, limit=5)
     assert [one.confidence for one in found] == sorted((one.confidence for one in found), reverse=True)
     labels, predicted = archive.predictions()
-    assert len(found) == min(5, int((labels != predicted).sum()))
+    assert num_wrong == int((labels != predicted).sum())
+    assert len(found) == min(5, num_wrong)
     assert all(one.true != one.predicted for one in found)
 
 
-def test_in_closed_form_answers_are_those_without_the_photo_and_have_no_confidence(tmp_path):
+def test_in_closed_form_answers_and_their_confidence_are_those_without_the_photo(tmp_path):
     images, names = digits("zero", "one", "eight", "nine", last=12)
     learner = Learner(device="cpu", memory_per_class=4)
     learner.learn(images, names)
@@ -52,9 +53,11 @@ def test_in_closed_form_answers_are_those_without_the_photo_and_have_no_confiden
     kept_labels, kept = archive.tested_predictions()
     assert len(kept) == 16, "some are kept"
     assert (kept >= 0).all()
-    found = surest_mistakes(archive)
-    assert len(found) == int((kept_labels != kept).sum()) <= int((labels != predicted).sum())
-    assert all(one.confidence is None for one in found)
+    found, num_wrong = surest_mistakes(archive)
+    assert len(found) == num_wrong == int((kept_labels != kept).sum()) <= int((labels != predicted).sum())
+    sure = [one.confidence for one in found]
+    assert sure == sorted(sure, reverse=True)
+    assert all(25 <= confidence <= 100 for confidence in sure), "the best of four classes"
     with pytest.raises(DataError, match="in closed form"):
         calibration_figure(archive)
 

@@ -20,6 +20,9 @@ from foster.experiment.event_log import FollowedRun
 from foster.experiment.folder import SETTINGS, RunFolder
 from foster.experiment.parts import load_scenario
 from foster.experiment.plan import idle_method
+from foster.learner.calibration import probabilities
+from foster.learner.classifier import one_thread
+from foster.learner.closed_form import solve
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.methods.refresh import grown_sizes
@@ -248,6 +251,22 @@ class BundleArchive(Archive):
         answers = dict(zip(zip(store.labels.tolist(), store.ids, strict=True), store.answers.tolist(), strict=True))
         photos = zip(labels.tolist(), self.held_out.stack.ids(), strict=True)
         return labels.numpy(), np.array([answers.get(photo, -1) for photo in photos], dtype=np.int64)
+
+    def tested_confidence(self) -> NDArray[np.float32]:
+        """The probability of each predicted class of `tested_predictions`; NaN where it is not known. In closed form it
+        is that of a classifier of all other photos."""
+        knowledge = self._knowledge
+        store = knowledge.store
+        if not self.is_closed_form or store is None:
+            best: NDArray[np.float32] = self.probabilities.max(1)
+            return best
+        with one_thread():
+            solved = solve(store.statistics, store.features, store.kept_labels, store.kept_ids)
+        confidence = probabilities(solved.scores, knowledge.temperature).amax(1).tolist()
+        measured = store.rows[solved.positions].tolist()
+        known = {(int(store.labels[k]), store.ids[k]): value for k, value in zip(measured, confidence, strict=True)}
+        photos = zip(self.held_out.labels.tolist(), self.held_out.stack.ids(), strict=True)
+        return np.array([known.get(photo, np.nan) for photo in photos], dtype=np.float32)
 
     def network(self) -> Network:
         return self.learner.classifier().network

@@ -221,7 +221,7 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
     try:
         labels, predicted = bundle.predictions()
         part["classes"] = class_rows(bundle.class_names, bundle.task_sizes, labels, [predicted])
-        part["mistakes"] = surest_mistakes(bundle)
+        part["mistakes"], part["num_mistakes"] = surest_mistakes(bundle)
     except FosterError as error:
         page.missing.append(f"accuracy of {bundle.name}: {error}")
     return part

@@ -49,7 +49,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong answer, and how sure it was in percent; None for an answer in closed form."""
+    """A wrong answer, and how sure it was in percent; None where that is not known."""
 
     true: str
     predicted: str
@@ -104,23 +104,24 @@ def confused_pairs(archive: Archive, limit: int = 12) -> list[Pair]:
     return pairs
 
 
-def surest_mistakes(archive: BundleArchive, limit: int = 18) -> list[Mistake]:
-    """Images of a bundle with wrong answers, those given with most confidence first where that is known."""
+def surest_mistakes(archive: BundleArchive, limit: int = 18) -> tuple[list[Mistake], int]:
+    """Images of a bundle with wrong answers, those given with most confidence first where that is known; and how many
+    there are in all."""
     labels, predicted = archive.tested_predictions()
-    confidence = None if archive.is_closed_form else archive.probabilities.max(1)
+    confidence = archive.tested_confidence()
     wrong = np.flatnonzero((labels != predicted) & (predicted >= 0))
-    if confidence is not None:
-        wrong = wrong[np.argsort(-confidence[wrong], kind="stable")]
-    chosen, names = wrong[:limit], archive.class_names
-    return [
+    chosen = wrong[np.argsort(-confidence[wrong], kind="stable")][:limit]
+    names = archive.class_names
+    mistakes = [
         Mistake(
             names[labels[k]],
             names[predicted[k]],
-            None if confidence is None else 100 * float(confidence[k]),
+            None if np.isnan(confidence[k]) else 100 * float(confidence[k]),
             address,
         )
         for k, address in zip(chosen, _pictures(archive, chosen), strict=True)
     ]
+    return mistakes, len(wrong)
 
 
 def _pictures(archive: Archive, positions: NDArray[np.int64]) -> tuple[str, ...]:
