@@ -63,7 +63,10 @@ def test_a_table_in_a_file_has_all_columns_and_a_line_a_row(run: Run, capsys: py
     assert run("table", "runs", "--by-task") == 0
     _, header, _, *rows = capsys.readouterr().out.splitlines()
     assert header.split()[-11:] == [*map(str, range(10, 101, 10)), "average"]
-    assert len([row for row in rows if row.strip()]) == 3
+    *rows, note = [row for row in rows if row.strip()]
+    assert len(rows) == 3
+    assert "class orders" in note
+    assert run("table", "runs", "--by-task", "--across-orders") == 2
 
 
 def test_a_width_that_is_asked_for_is_kept(

@@ -35,7 +35,7 @@ def outcome(write_run) -> Outcome:
         variants=(Variant(name="small", at=1), Variant(name="large", at=10)),
         claims=(Claim(text="Large is better.", paper="about +5", low=3, high=7, first="large", second="small"),),
     )
-    return Outcome(study, {"small": runs("small", 40.0, 42.0), "large": runs("large", 46.0, 48.0)})
+    return Outcome(study, {"small": runs("small", 40.0, 42.0), "large": runs("large", 48.0, 46.0)})
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_each_kind_of_claim_is_measured(claim: Claim, expected: str, outcome: Ou
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
-    [  # 6 points, each mean of two runs with a standard error of 1: within 2.8
-        (3.0, None, "holds"),
-        (None, 9.0, "holds"),
-        (4.0, None, "too little data"),
-        (9.0, None, "does not hold"),
-        (None, 3.0, "does not hold"),
+    [  # 8 and 4 points in the two seeds: 6 within 4
+        (1.5, None, "holds"),
+        (None, 10.5, "holds"),
+        (3.0, None, "too little data"),
+        (10.5, None, "does not hold"),
+        (None, 1.5, "does not hold"),
         (None, None, "–"),
     ],
 )
@@ -72,8 +72,17 @@ def test_a_claim_holds_or_not_where_two_standard_errors_do_not_reach_across_its_
     found = Finding.of(Claim(text="", low=low, high=high, first="large", second="small"), outcome.runs)
     assert (found.verdict, found.n) == (verdict, 2)
     alone = {name: runs[:1] for name, runs in outcome.runs.items()}
-    assert Finding.of(Claim(text="", low=5.5, first="large", second="small"), alone).verdict == "too little data"
+    assert Finding.of(Claim(text="", low=7.5, first="large", second="small"), alone).verdict == "too little data"
     assert Finding.of(Claim(text="", low=0, first="large", second="small"), {}).verdict == "too little data"
+
+
+def test_the_margin_of_a_difference_is_of_the_paired_differences_where_the_seeds_are_the_same(outcome: Outcome):
+    claim = Claim(text="", first="large", second="small")
+    small, large = outcome.runs["small"], outcome.runs["large"]
+    assert Finding.of(claim, outcome.runs).margin == pytest.approx(4.0), "differences of 8 and 4"
+    assert Finding.of(claim, {"small": small, "large": large[::-1]}).margin == pytest.approx(4.0)
+    other_seeds = [replace(run, seed=run.seed + 5) for run in large]
+    assert Finding.of(claim, {"small": small, "large": other_seeds}).margin == pytest.approx(8**0.5)
 
 
 def test_a_difference_of_one_run_each_below_the_error_of_the_test_set_is_too_little_data(write_run):

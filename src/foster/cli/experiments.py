@@ -327,7 +327,7 @@ def list_(
         typer.echo("'foster list KIND' explains them.")
         return
     if kind not in LISTINGS:
-        raise SettingsError(f"unknown kind '{kind}'{suggestion(kind, LISTINGS)}; choose from {', '.join(LISTINGS)}")
+        raise SettingsError(f"unknown kind '{kind}'{suggestion(kind, LISTINGS)}")
     listing = LISTINGS[kind]()
     if name is not None:
         typer.echo(_shown(kind, name, listing), nl=False)
@@ -475,6 +475,8 @@ def table(
 
     if is_markdown + is_latex + is_csv + is_json > 1:
         raise SettingsError("--markdown, --latex, --csv and --json exclude each other")
+    if by_task and across_orders:
+        raise SettingsError("--by-task has a row a run and --across-orders averages runs: they exclude each other")
     if figure is not None:
         check_figure_path(figure)
     chosen = figure_format(style, width, height, font_size)

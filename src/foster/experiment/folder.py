@@ -106,7 +106,7 @@ class RunFolder:
         self._check_empty()
 
     def _check_empty(self) -> None:
-        other = "choose another folder"
+        other = "choose another folder with --out FOLDER (from Python: out=...)"
         if self.is_finished:
             raise FolderError(f"'{self.path}' already holds a run, which is finished; {other}")
         if self.holds_run:

@@ -3,7 +3,6 @@
 import itertools
 import math
 import statistics
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -261,15 +260,13 @@ def looks_of(named: Iterable[tuple[str, str]]) -> dict[str, Look]:
 
 def _curves(label: str, runs: Sequence[RunResult], look: Look) -> Iterator[Curve]:
     """The curves of the variants of these runs, then that of the result."""
-    # The curve of the result, in the same colour, has the whole name.
-    short = textwrap.shorten(label, 40, placeholder=" …")
     # A line through a single point would not be seen.
     dashed = Look(look.colour, "" if len(runs[0].classes_seen) > 1 else look.marker, "--")
     for name in dict.fromkeys(name for run in runs for name in run.shown_variants):
         accuracies = [run.variants[name].accuracy for run in runs if name in run.variants]
         later = [value for row in accuracies for value in (row[1:] or row)]  # the first task alone is no curve
         if any(value is not None for value in later):
-            yield _curve(f"{short} {name}", dashed, runs, accuracies, is_result=False)
+            yield _curve(f"{label} {name}", dashed, runs, accuracies, is_result=False)
     yield _curve(label, look, runs, [run.accuracy for run in runs], is_result=True)
 
 

@@ -156,7 +156,18 @@ def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -
         header=("method", "augment", "seed", *map(str, counts), "average"),
         rows=tuple(rows),
         num_names=3,
+        note=_note(groups, has_different_orders=len({run.order_seed for run in runs}) > 1),
     ).with_shared_names_in_title()
+
+
+def _note(groups: Sequence[Group], *, has_different_orders: bool) -> str:
+    """Why the rows cannot be compared; empty if they can."""
+    has_different = {
+        "class orders": has_different_orders,
+        "augmentations": len({group.augmentation for group in groups}) > 1,
+    }
+    different = " or ".join(what for what, is_so in has_different.items() if is_so)
+    return f"rows of different {different} cannot be compared" if different else ""
 
 
 def _number(value: float | None, digits: int = 2) -> str:
@@ -174,13 +185,8 @@ def _summary_grid(scenario: str, groups: Sequence[Group], across_orders: bool) -
     names = ("method", "by", "augment", "class order")
     header = (*names, "n", "average", "final", "forgetting", *variants, "params", "time")
     finished = [index for index, group in enumerate(groups) if group.is_finished and not keeps_all_images(group.method)]
-    has_different = {
-        "class orders": not (across_orders or share_orders(groups)),
-        "augmentations": len({group.augmentation for group in groups}) > 1,
-    }
-    different = " or ".join(what for what, is_so in has_different.items() if is_so)
-    best = {(finished[0], header.index("average"))} if not different and len(finished) > 1 else set()
-    note = f"rows of different {different} cannot be compared" if different else ""
+    note = _note(groups, has_different_orders=not (across_orders or share_orders(groups)))
+    best = {(finished[0], header.index("average"))} if not note and len(finished) > 1 else set()
     return Grid(title, header, rows, len(names), note, frozenset(best)).with_shared_names_in_title()
 
 

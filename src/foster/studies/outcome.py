@@ -76,7 +76,11 @@ class Finding:
         if not names or any(name not in means for name in names):
             return cls(claim, None, 0.0, 0)
         n = min(len(values[name]) for name in names)
-        errors = [statistics.variance(values[name]) / len(values[name]) for name in names if n > 1]
+        samples = [values[name] for name in names]
+        by_seed = [_values_by_seed(runs[name], claim.metric, claim.variant) for name in names]
+        if len(names) > 1 and by_seed[0].keys() == by_seed[1].keys() and len(by_seed[0]) == n:
+            samples = [[by_seed[0][seed] - by_seed[1][seed] for seed in by_seed[0]]]  # paired differences
+        errors = [statistics.variance(sample) / len(sample) for sample in samples if n > 1]
         value = means[names[0]] - (means[names[1]] if len(names) > 1 else 0.0)
         alone = max(MARGIN_OF_ONE_RUN, sum(_test_variance(runs[name][0]) for name in names) ** 0.5)
         return cls(claim, value, 2 * sum(errors) ** 0.5 if n > 1 else alone, n)
@@ -261,6 +265,14 @@ def _leading_number(cell: str) -> float:
 
 def _values(runs: Sequence[RunResult], metric: Metric, variant: str = "") -> list[float]:
     return [value for run in runs if (value := metric_of(run, metric, variant)) is not None]
+
+
+def _values_by_seed(
+    runs: Sequence[RunResult], metric: Metric, variant: str = ""
+) -> dict[tuple[str, int, int | None], float]:
+    """The metric of each run, by its scenario and its seeds."""
+    found = {(run.scenario, run.seed, run.order_seed): metric_of(run, metric, variant) for run in runs}
+    return {seed: value for seed, value in found.items() if value is not None}
 
 
 @styled()
