@@ -21,6 +21,17 @@ def test_tsne_has_a_row_a_run_a_panel_a_task_and_one_colour_a_class(kept_runs):
     assert len(legend.get_texts()) == 6
 
 
+def test_runs_of_different_class_orders_have_a_legend_each_with_their_own_names(kept_runs):
+    archives = open_archives([kept_runs["finetune"], kept_runs["foster"]])
+    archives[1].class_names = archives[1].class_names[::-1]
+    figure = tsne_figure(archives)
+    assert not figure.legends
+    legends = [axes.get_legend() for axes in figure.axes[2::3]]
+    names = [tuple(text.get_text() for text in legend.get_texts()) for legend in legends]
+    assert names == [archive.class_names for archive in archives]
+    assert names[0] != names[1]
+
+
 def test_a_run_that_kept_no_networks_is_told_how_to(kept_runs, tmp_path):
     import shutil
 

@@ -55,8 +55,8 @@ CASES = [
 @pytest.mark.parametrize(("preset", "overrides"), CASES)
 def test_the_command_gives_the_same_settings_again(preset: str, overrides: list[str]):
     wanted = load_settings(preset, overrides)
-    _, _, found, *changes = shlex.split(command(wanted, Path("unused")))
-    assert found == preset
+    _, _, found, *changes, option, folder = shlex.split(command(wanted, Path("a run")))
+    assert (found, option, folder) == (preset, "--out", "a run-again")
     again = load_settings(found, changes)
     assert _learned(again.nested()) == _learned(wanted.nested())
     assert len(changes) <= len(overrides) + 6
@@ -65,12 +65,15 @@ def test_the_command_gives_the_same_settings_again(preset: str, overrides: list[
 def test_the_command_says_nothing_that_a_run_would_refuse(tmp_path: Path):
     (mine := tmp_path / "mine.toml").write_text('[foster]\nalignment = "none"\ngamma = "paper"\nbeta_boost = 0.9\n')
     told = command(load_settings("digits", [f"recipe={mine}"]), tmp_path)
-    assert told == "foster run digits method=foster foster.beta_boost=0.9 'foster.alignment=\"none\"'"
+    changes = "method=foster foster.beta_boost=0.9 'foster.alignment=\"none\"'"
+    assert told == f"foster run digits {changes} --out {tmp_path}-again"
 
 
 def test_without_a_preset_the_settings_of_the_folder_are_run_again(tmp_path: Path):
     settings = load_settings("digits", ["dataset=synthetic", "synthetic.num_classes=6"])
-    assert command(settings, tmp_path) == f"foster run {tmp_path}"
+    assert command(settings, tmp_path) == f"foster run {tmp_path} --out {tmp_path}-again"
+    settings = settings.model_copy(update={"plugins": ("my_lab",)})
+    assert "--plugin my_lab" in command(settings, tmp_path)
 
 
 def _learned(nested: dict) -> dict:

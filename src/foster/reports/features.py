@@ -38,7 +38,7 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
     """A row a run, a panel a task: features of test images as t-SNE lays them out.
 
     The classes, at most 20, evenly spread over the order of arrival, have the same colours in all panels; each appears
-    once it was learned.
+    once it was learned. Where the runs have different classes or class orders, each row has its own legend.
     """
     if any(archive.task_sizes != archives[0].task_sizes for archive in archives):
         raise DataError("the runs of a t-SNE figure must have the same tasks")
@@ -60,7 +60,7 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
         places, labels = _laid_out(archive, task, chosen[chosen < ends[task]])
         for rank, class_id in enumerate(chosen):
             own = places[labels == class_id]
-            colour, marker, name = COLOURS[rank % 10], MARKERS[rank // 10], archives[0].class_names[class_id]
+            colour, marker, name = COLOURS[rank % 10], MARKERS[rank // 10], archive.class_names[class_id]
             dots = axes.scatter(own[:, 0], own[:, 1], s=7, color=colour, marker=marker, label=name)
             dots.set(linewidths=0, rasterized=True)
         axes.set(xticks=[], yticks=[])
@@ -72,7 +72,11 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
         if panel % len(tasks) == 0:
             axes.set_ylabel(archive.name, weight="bold", color=look_of(archive.method).colour)
     look: dict[str, Any] = {"frameon": False, "fontsize": points(7), "labelspacing": 0.3, "handletextpad": 0}
-    figure.legend(handles=panels[0].collections, loc="outside right upper", markerscale=1.5, **look)
+    if all(archive.class_names == archives[0].class_names for archive in archives):
+        figure.legend(handles=panels[0].collections, loc="outside right upper", markerscale=1.5, **look)
+    else:
+        for axes in panels[len(tasks) - 1 :: len(tasks)]:
+            axes.legend(loc="upper left", bbox_to_anchor=(1, 1), borderaxespad=0, markerscale=1.5, **look)
     return figure
 
 

@@ -47,8 +47,8 @@ THEMED = tuple(
 )
 """Colours that a style sheet can change, for a dark page: each is a CSS variable, `--c` and its hexadecimal digits."""
 
-MACHINE = {*FREE_SETTINGS, "recipe"} - {"plugins"}
-"""Settings that a command need not repeat: they decide where and how a run computes, or name a recipe."""
+MACHINE = {*FREE_SETTINGS, "recipe"}
+"""Settings that a command need not repeat as KEY=VALUE: they decide where and how a run computes, or name a recipe."""
 
 
 @dataclass
@@ -187,10 +187,7 @@ def _run_part(page: Page, run: RunArchive, *, is_alone: bool) -> dict[str, Any]:
         "environment": result.environment,
         "settings": _settings(result.settings),
         "figures": [figure for kind in kinds for figure in page.drawn(kind, [run])],
-        # With its networks, which some figures need.
-        "command": " ".join(
-            page.tried(f"the command of {run.name}", lambda: [command(run.settings, run.folder), "keep_networks=true"])
-        ),
+        "command": "".join(page.tried(f"the command of {run.name}", lambda: [command(run.settings, run.folder)])),
         "pairs": page.tried(f"confused pairs of {run.name}", lambda: confused_pairs(run)),
     }
 
@@ -264,10 +261,13 @@ def svg(figure: Figure) -> Markup:
 
 
 def command(settings: Settings, folder: Path) -> str:
-    """`foster run PRESET KEY=VALUE...`; for a scenario without a preset, the settings are those of the run's folder."""
+    """`foster run PRESET KEY=VALUE... --out NEW`; for a scenario without a preset, the settings are those of the run's
+    folder."""
+    options = [word for name in settings.plugins for word in ("--plugin", name)]
+    options += ["--out", f"{folder}-again"]
     preset = presets().get(settings.scenario)
     if preset is None:
-        return shlex.join(["foster", "run", str(folder)])
+        return shlex.join(["foster", "run", str(folder), *options])
     recipes = [name for name in settings.recipe.split("+") if name in packaged_names("recipes")]
     first = [f"method={settings.method}", *(f"recipe={name}" for name in recipes)]
     before, wanted = (_learned(each) for each in (load_settings(preset, first), settings))
@@ -276,7 +276,7 @@ def command(settings: Settings, folder: Path) -> str:
     # What is unset comes first: two budgets of the memory exclude each other.
     unset = [f"{key}=none" for key in keys if wanted.get(key) is None]
     changed = [f"{key}={value_text(wanted[key])}" for key in keys if wanted.get(key) is not None]
-    return shlex.join(["foster", "run", preset, *first, *unset, *changed])
+    return shlex.join(["foster", "run", preset, *first, *unset, *changed, *options])
 
 
 def _learned(settings: Settings) -> dict[str, Any]:
