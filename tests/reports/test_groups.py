@@ -8,6 +8,8 @@ from foster.reports.tables import run_records, summary_grids, summary_records
 from foster.settings.experiment import load_settings
 from foster.settings.methods import METHOD_SETTINGS
 
+PRESETS_OF_CIFAR = ("cifar100-b50-inc10", "cifar100-b50-inc1")
+
 
 def settings(*overrides: str, **changes: Any) -> dict[str, Any]:
     """The settings of the preset `digits`, as a results file has them."""
@@ -79,6 +81,26 @@ def test_without_a_preset_the_defaults_are_compared_with(write_run):
     (group,) = groups_of(write_run("a", scenario=given.scenario, settings=given.published()))
     assert group.changes == ("gamma=paper", "memory_total=20")
     assert group.name == "foster gamma=paper"
+
+
+@pytest.mark.parametrize("preset", ["digits", "cifar100-b50-inc10"])
+def test_other_tasks_than_those_of_a_preset_are_compared_with_the_nearest_preset_of_the_dataset(write_run, preset):
+    given = load_settings(preset, ["increment=3", "foster.gamma=paper"])
+    (group,) = groups_of(write_run("a", scenario=given.scenario, settings=given.published()))
+    assert group.changes == ("gamma=paper",)
+
+
+def test_runs_of_a_scenario_without_a_preset_that_are_near_to_different_presets_are_apart(write_run):
+    given = [load_settings(preset, ["base_classes=40", "increment=3"]) for preset in PRESETS_OF_CIFAR]
+    (scenario,) = {each.scenario for each in given}
+    runs = [write_run(str(k), scenario=scenario, settings=each.published()) for k, each in enumerate(given)]
+    assert len(groups_of(*runs)) == len(runs)
+
+
+def test_the_value_that_auto_stands_for_is_no_change(write_run):
+    both = [settings(f"foster.beta_boost={value}", "foster.beta_compress=auto") for value in ("auto", 0.95)]
+    (group,) = groups_of(*(write_run(str(seed), seed=seed, settings=each) for seed, each in enumerate(both)))
+    assert (len(group.runs), group.changes) == (2, ())
 
 
 def test_a_method_that_is_not_known_here_tells_the_settings_in_which_its_runs_differ(write_run):

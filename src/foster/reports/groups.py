@@ -193,7 +193,8 @@ def _shared(runs: Sequence[RunResult], told: Sequence[Told]) -> Told:
 
 
 def told_settings(runs: Sequence[RunResult]) -> list[Told]:
-    """For each run, the settings that are not those of its preset and recipe, by dotted key.
+    """For each run, the settings that are not those of its preset and recipe, by dotted key. A value and the `auto`
+    that stands for it are the same.
 
     A setting that this version does not know is told if the runs of the method differ in it.
     """
@@ -202,9 +203,10 @@ def told_settings(runs: Sequence[RunResult]) -> list[Told]:
     for run, settings in zip(runs, used, strict=True):
         for key, value in settings.items():
             values.setdefault((run.method, key), set()).add(json.dumps(value))
+    nearest = {scenario: _nearest_preset(scenario, runs) for scenario in {run.scenario for run in runs}}
     told = []
     for run, settings in zip(runs, used, strict=True):
-        usual = _usual_settings(run.scenario, run.method, run.recipe, METHOD_SETTINGS.get(run.method))
+        usual = _usual_settings(nearest[run.scenario], run)
         told.append(
             {
                 key: value
@@ -220,26 +222,53 @@ def learning_settings(run: RunResult) -> dict[str, Any]:
     `{"foster": {"beta": 1}}` -> `{"foster.beta": 1}`."""
     method = METHOD_SETTINGS.get(run.method)
     silent = TOLD_ELSEWHERE | (MEMORY_KEYS if method and not method.uses_memory else frozenset())
-    settings = flat({key: value for key, value in run.settings.items() if key not in silent})
+    settings = _decided(flat({key: value for key, value in run.settings.items() if key not in silent}), run.method)
     return {key: value for key, value in settings.items() if key != "augmentation"}  # a name has a column of its own
 
 
+def _decided(settings: dict[str, Any], method: str) -> dict[str, Any]:
+    """The settings by dotted key, with the values that `auto` stands for in the method's table."""
+    kind = METHOD_SETTINGS.get(method)
+    values = {f"{method}.{key}": value for key, value in kind.auto_values.items()} if kind else {}
+    return settings | {key: value for key, value in values.items() if settings.get(key) == "auto"}
+
+
+def _nearest_preset(scenario: str, runs: Sequence[RunResult]) -> str | None:
+    """The scenario's preset. For a scenario without one, the preset of the same dataset from which its runs differ in
+    the fewest settings, one for all of them: runs of different settings must not have the same name."""
+    if scenario in presets():
+        return presets()[scenario]
+    members = [run for run in runs if run.scenario == scenario]
+    datasets = {run.settings.get("dataset") for run in members}
+    alike = [name for name in presets().values() if {load_settings(name).dataset} == datasets]
+
+    def num_differences(preset: str) -> int:
+        pairs = [(learning_settings(run), _usual_settings(preset, run)) for run in members]
+        return sum(usual.get(key, value) != value for own, usual in pairs for key, value in own.items())
+
+    return min(alike, key=num_differences, default=None)
+
+
+def _usual_settings(preset: str | None, run: RunResult) -> Mapping[str, Any]:
+    return _settings_of(preset, run.method, run.recipe, METHOD_SETTINGS.get(run.method))
+
+
 @cache
-def _usual_settings(scenario: str, method: str, recipe: str, kind: type[MethodSettings] | None) -> Mapping[str, Any]:
-    """The settings of the scenario's preset with the method and the recipe, by dotted key; without a preset, the
-    defaults. `kind` is the class of the method's settings; None for a method that is not known here."""
+def _settings_of(preset: str | None, method: str, recipe: str, kind: type[MethodSettings] | None) -> Mapping[str, Any]:
+    """The settings of the preset with the method and the recipe, by dotted key; without a preset, the defaults. `kind`
+    is the class of the method's settings; None for a method that is not known here."""
     recipes = recipe.split("+") if recipe else []
     if not set(recipes) <= set(packaged_names("recipes")):
         recipes = []  # a recipe of the user's own: its settings are told
     overrides = [*([f"method={method}"] if kind else []), *(f"recipe={name}" for name in recipes)]
     try:
-        usual = load_settings(presets()[scenario], overrides).complete()
-    except (KeyError, SettingsError):  # there is no preset, or it does not fit the method
+        usual = load_settings(preset, overrides).complete()
+    except SettingsError:  # there is no preset, or it does not fit the method
         options = method_section(method, {}, f"method {method}") if kind else MethodSettings()
         usual = Settings.model_construct(method=method, options=options).complete()
     # A table of augmentations is told by what it switches on.
     own = {} if isinstance(usual["augmentation"], dict) else {"augmentation": Augmentation().model_dump(mode="json")}
-    return flat(usual | own)
+    return _decided(flat(usual | own), method)
 
 
 @cache

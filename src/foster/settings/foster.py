@@ -31,6 +31,7 @@ class FosterSettings(MethodSettings):
     first_variant = "boosted"
     refreshes_by_phases = True
     fixed_options = ("compression",)
+    auto_values = MappingProxyType({"beta_boost": 0.95, "beta_compress": 0.97, "compress_start": 1.0})
     pretrained_values = MappingProxyType(
         {"beta_boost": 0.8, "beta_compress": 0.94}
     )  # the published values favour old classes
@@ -87,15 +88,15 @@ class FosterSettings(MethodSettings):
     def beta_boost_of(self, task: int) -> float:
         """beta for logits alignment in task `task` (the first boosted task is 1)."""
         beta = self.beta_boost[task - 1] if isinstance(self.beta_boost, tuple) else self.beta_boost
-        return 0.95 if beta == "auto" else beta
+        return self.auto_values["beta_boost"] if beta == "auto" else beta
 
     @property
     def beta_of_compression(self) -> float:
-        return 0.97 if self.beta_compress == "auto" else self.beta_compress
+        return self.auto_values["beta_compress"] if self.beta_compress == "auto" else self.beta_compress
 
     @property
     def start_of_compression(self) -> float:
-        return 1.0 if self.compress_start == "auto" else self.compress_start
+        return self.auto_values["compress_start"] if self.compress_start == "auto" else self.compress_start
 
     def problem(self, num_tasks: int) -> str | None:
         betas = self.beta_boost if isinstance(self.beta_boost, tuple) else (self.beta_boost_of(1),)

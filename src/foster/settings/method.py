@@ -59,6 +59,8 @@ class MethodSettings(Frozen):
     """The settings that shape the network, which a learner cannot change later."""
     head_schedules: ClassVar[tuple[str, ...]] = ()
     """Schedules of phases that train no backbone: their learning rate is not lowered for a pretrained one."""
+    auto_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """The values that `auto` stands for, by setting."""
     pretrained_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """The values of settings that are `auto`, in a learner with a pretrained backbone."""
     unlabeled_key: ClassVar[str] = ""
