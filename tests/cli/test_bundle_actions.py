@@ -143,8 +143,9 @@ def test_exemplars_are_listed_drawn_and_left_out_of_a_new_bundle(command: Comman
     row = next(line for line in listing.splitlines() if line.startswith("0001"))
     class_id, name, num_exemplars, num_held_out, first_id, *_ = row.split()
     assert (class_id, name, num_exemplars, num_held_out) == ("0001", "two", "18", "2")
-    shown = command("info", bundle, "--sheet", "sheet.png")
+    shown = command("info", bundle, "--sheet", "sheet.png", "--classes")
     assert "sheet.png: 60 images" in shown.out
+    assert "right -> wrong" in shown.out
     with Image.open("sheet.png") as sheet:
         assert sheet.width > 500
     before = contents(bundle)
@@ -239,8 +240,9 @@ def test_too_large_a_loss_is_shown_and_refused(command: Command, bundle: Path, m
     ("words", "line"),
     [
         (("merge", "zero", "nine", "--into", "both"), "class 'nine' is not known"),
-        (("merge", "zero", "one", "--into", "unknown"), "are called 'unknown', in answers and in test folders"),
+        (("merge", "zero", "one", "--into", "unknown"), "'unknown'"),
         (("forget", "nine"), "class 'nine' is not known"),
+        (("forget", "--image", "photos/nine.png"), "no such file"),
         (("rename", "zero", "unknown"), "choose another name (the new name)"),
     ],
 )

@@ -116,7 +116,11 @@ def test_a_photo_is_shown_predicted_labelled_and_taken_back(small_bundle: Path, 
             assert (await client.get("/info")).json()["num_to_label"] == 1
             assert (await client.delete(f"/feedback/{stored.json()['photo']}")).status_code == 204
             assert len((await client.get("/to-label")).json()["photos"]) == 2
-            assert (await client.put(path, json={"label": "../x"})).status_code == 422
+            for label in ("../x", " unknown "):
+                assert (await client.put(path, json={"label": label})).status_code == 422
+                answer = await client.post("/feedback", files={"file": photo()}, data={"label": label})
+                assert answer.status_code == 422
+            assert list(feedback.iterdir()) == []
             assert (await client.get("/to-label/nothing")).status_code == 404
 
     asyncio.run(check())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from foster.cli.options import Bundle, Device, IsJson, IsPromoting, NewBundle, Plugins
-from foster.errors import FolderError, FosterError, SettingsError
+from foster.errors import DataError, FolderError, FosterError, SettingsError
 from foster.system import output
 from foster.system.counts import counted, size_text
 
@@ -46,8 +46,9 @@ def info(
     from foster.cli import texts
 
     if sheet is not None:
-        _draw_sheet(bundle, sheet)
-        return
+        typer.echo(_draw_sheet(bundle, sheet), err=is_json)
+        if not (has_classes or has_exemplars or is_json):
+            return
     manifest = read_manifest(bundle)
     text = output.escaped(manifest.text()) if is_json else texts.info_text(manifest, bundle)
     if has_classes and not is_json:
@@ -57,14 +58,17 @@ def info(
     output.echo(text, nl=False)
 
 
-def _draw_sheet(bundle: Path, sheet: Path) -> None:
+def _draw_sheet(bundle: Path, sheet: Path) -> str:
+    """Draw all kept images; a line that says how many."""
     from foster.bundle.folder import read_bundle
     from foster.reports.contact_sheet import check_place, draw_sheet
 
     check_place(sheet)
     whole = read_bundle(bundle)
+    if not whole.manifest.exemplars:
+        raise DataError(f"'{bundle}' keeps no photos, so there is nothing to draw")
     draw_sheet(whole, sheet)
-    output.show(f"{sheet}: {counted(len(whole.manifest.exemplars), 'image')} with their ids")
+    return f"{sheet}: {counted(len(whole.manifest.exemplars), 'image')} with their ids"
 
 
 def rename(

@@ -309,7 +309,8 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
     if report.more_of:
         lines.append("more of: " + listed([f"{name} (+{count})" for name, count in report.more_of.items()]))
     if report.num_repeated:
-        lines.append(f"passed over, kept from earlier learns: {counted(report.num_repeated, 'image')}")
+        repeated = counted(report.num_repeated, "image")
+        lines.append(f"passed over, the same as another photo, here or in an earlier learn: {repeated}")
     lines += doubles_lines(report)
     lines += left_out_lines(report.empty_classes, report.passed_over)
     lines.append(_learned(report, training))

@@ -27,7 +27,7 @@ from foster.learner.closed_form import scale_of, solve
 from foster.learner.familiarity import Familiarity
 from foster.learner.knowledge import NOT_MEASURED, KeptImages, Knowledge
 from foster.learner.plan import held_out_quota
-from foster.learner.reports import UNKNOWN, MendReport, UpdateCheck, compare
+from foster.learner.reports import MendReport, UpdateCheck, check_not_unknown, compare
 from foster.networks.closed_form import ClosedFormHead
 from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network
@@ -174,7 +174,12 @@ def _meant(text: str, entries: set[tuple[int, str]], knowledge: Knowledge) -> tu
     if len(meant) == 1:
         return meant[0]
     listed = ", ".join(f"{label:04d}/{own} ('{knowledge.class_names[label]}')" for label, own in meant)
-    problem = f"several classes have it; name one of {listed}" if meant else "the bundle has no such photo"
+    if meant:
+        problem = f"several classes have it; name one of {listed}"
+    elif file.is_file():
+        problem = "the bundle has no such photo"
+    else:
+        problem = "there is no such file, and no kept photo with this id"
     raise DataError(f"cannot remove '{text}': {problem}")
 
 
@@ -306,11 +311,7 @@ def _source_with_names(source: str, names: Mapping[str, str | None]) -> str:
 def _new_name(text: str, origin: str) -> str:
     """A name for a class that a folder of its photos can have, too."""
     name = folder_name(text, origin)
-    if name == UNKNOWN:
-        raise DataError(
-            f"photos of things never learned are called '{name}', in answers and in test folders; choose another name "
-            f"({origin})"
-        )
+    check_not_unknown(name, origin)
     return name
 
 

@@ -13,10 +13,17 @@ from torch import Tensor
 
 from foster.bundle.history import entry_title
 from foster.data.photos.store import Unreadable
-from foster.errors import FosterError
+from foster.errors import DataError, FosterError
 from foster.system.counts import counted
 
 UNKNOWN = "unknown"
+
+
+def check_not_unknown(name: str, origin: str) -> None:
+    """Refuse a class with the name that the answer to unknown things has. Raises DataError."""
+    if name == UNKNOWN:
+        raise DataError(f"'{UNKNOWN}' is the answer to things that were not learned: choose another name ({origin})")
+
 
 MIN_HELD_OUT = 20
 """With fewer held-out images of all known classes together, chance would decide about an update."""

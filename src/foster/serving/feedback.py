@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field
 from foster.data.photos.decode import MAX_FILE_BYTES, ImageError, decode, readable_formats, upright_size
 from foster.data.photos.find import find_files, folder_name, shown
 from foster.errors import FolderError, explained
+from foster.learner.reports import check_not_unknown
 from foster.system.files import open_limited, read_limited, sha256, write_bytes
 
 ENDINGS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
@@ -60,6 +61,7 @@ class FeedbackFolder:
     def store(self, content: bytes, label: str) -> StoredPhoto:
         """Store an image file unchanged. Raises DataError or FolderError."""
         label, photo = folder_name(label, "label"), photo_name(content)
+        check_not_unknown(label, "label")
         with self._lock:
             before = self._find(photo)
             target = self._folder / label / photo

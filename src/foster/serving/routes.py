@@ -251,7 +251,7 @@ async def _stored(content: bytes, label: str, service: Service, feedback: Feedba
         answer = await service.in_thread(store)
     except ImageError:
         raise
-    except DataError as error:  # the label cannot be a folder's name
+    except DataError as error:  # the label cannot be the name of a class
         raise HTTPException(422, str(error)) from None
     if answer.before is None:
         service.metrics.feedback.inc()
