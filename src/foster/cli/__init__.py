@@ -43,9 +43,8 @@ def one_line() -> Iterator[None]:
     except MemoryError as error:
         _leave(FosterError.exit_code, f"out of memory: {words_of(error)}")
     except SystemExit as left:
-        if isinstance(
-            left.__context__, BrokenPipeError
-        ):  # rich prints the help, and turns a closed pipe into SystemExit
+        # rich, which prints the help, turns a closed pipe into SystemExit.
+        if isinstance(left.__context__, BrokenPipeError):
             _leave(READER_LEFT)
         raise
 

@@ -208,7 +208,8 @@ def _regrouped(
 def _mended(after: Knowledge, report: MendReport) -> tuple[Knowledge, MendReport]:
     """With an entry in the history, and the classes that could not be compared."""
     seen = {entry.name for check in report.checks for entry in check.classes}
-    report = replace(report, uncompared=tuple(name for name in after.class_names if name not in seen))
+    unseen = tuple(name for name in after.class_names if name not in seen)
+    report = replace(report, uncompared=unseen if after.num_classes > 1 else ())  # a class alone has no mistakes
     threshold = after.familiarity.threshold if after.familiarity else None
     return after.with_entry({**report.record(), "unknown_threshold": threshold}), report
 

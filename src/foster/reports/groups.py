@@ -257,7 +257,7 @@ def _usual_settings(preset: str | None, run: RunResult) -> Mapping[str, Any]:
 def _settings_of(preset: str | None, method: str, recipe: str, kind: type[MethodSettings] | None) -> Mapping[str, Any]:
     """The settings of the preset with the method and the recipe, by dotted key; without a preset, the defaults. `kind`
     is the class of the method's settings; None for a method that is not known here."""
-    recipes = recipe.split("+") if recipe else []
+    recipes = list(dict.fromkeys(filter(None, recipe.split("+"))))
     if not set(recipes) <= set(packaged_names("recipes")):
         recipes = []  # a recipe of the user's own: its settings are told
     overrides = [*([f"method={method}"] if kind else []), *(f"recipe={name}" for name in recipes)]
