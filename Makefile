@@ -35,7 +35,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PIP) --no-build-isolation --constraint constraints.txt --editable '.[test]'
 	@touch $@
 
-# And the site, hooks.
+# What development needs beside that: the site, hooks, coverage.
 $(COMPLETE): $(READY)
 	@$(PIP) --no-build-isolation --constraint constraints.txt --editable '.[dev]'
 	@touch $@

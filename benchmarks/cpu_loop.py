@@ -1,10 +1,10 @@
-"""Whether the engine's loop is as fast on the CPU as one written by hand: both in one run, in turn.
+"""The training loop of the engine against a plain PyTorch loop on the CPU; both are timed alternately in one run.
 
     python benchmarks/cpu_loop.py
     python benchmarks/cpu_loop.py --image-size 32 --batch-size 32 --threads 2 --out cpu.json
 
-Both train a replay phase of ResNet-32 from the same weights, without augmentation. The engine's time holds all that
-`fit` does: optimizer, shuffling, steps, loss sums, the checks for numbers that are not finite.
+Both train a replay phase of ResNet-32 from the same weights, without augmentation. The engine's time includes all of
+`fit`: optimizer, shuffling, steps, loss sums, and the checks for finite numbers.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 class Timing(NamedTuple):
-    """Seconds of one training: by the clock, and of processor time, which other processes disturb less."""
+    """Seconds of one training: wall-clock time, and CPU time, which other processes disturb less."""
 
     wall: float
     processor: float
@@ -129,7 +129,7 @@ def replay_phase(engine: Engine, backbone: str, num_images: int, image_size: int
 
 
 def with_copied_network(phase: Phase) -> Phase:
-    """The phase with a copy of its network, in the layout in which networks are made."""
+    """The phase with a copy of its network, in contiguous layout."""
     network = copy.deepcopy(phase.network)
 
     def objective(images: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -146,7 +146,7 @@ def engine_loop(phase: Phase, batch_size: int) -> None:
 
 
 def plain_loop(phase: Phase, batch_size: int) -> None:
-    """What one writes without a library: index a batch, normalise, forward, backward, step."""
+    """The plain loop: index a batch, normalise, forward, backward, step."""
     settings, network = phase.fit, phase.network.train()
     optimizer = torch.optim.SGD(
         network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay

@@ -1,13 +1,14 @@
-"""How fast photos of many sizes are decoded, changed and trained on, from JPEG files that are made here first.
+"""The speed of decoding, augmenting and training on photos of different sizes, with JPEG files that are generated
+first.
 
     python benchmarks/imagenet.py --folder /tmp/photos --out imagenet.json       # on a GPU: 33,000 photos, 3 tasks
     python benchmarks/imagenet.py --folder /tmp/photos --part decode,augment     # some parts alone
 
-Parts: make (JPEGs of 300 to 500 pixels), decode (photos a second, over all cores and by fewer threads), augment
-(milliseconds a batch), infer (images a second, by how many at a time), foster and wa (whole runs of three tasks, whose
-events tell the images a second of each phase, beside those of the same steps on images that lie ready and are not
-changed). Every second of a task belongs to one of its parts, and with its numbers goes what the preset's own number of
-epochs would make of it. The numbers are written after every part.
+Parts: make (JPEGs of 300 to 500 pixels), decode (photos a second, on all cores and on fewer threads), augment
+(milliseconds a batch), infer (images a second, by batch size), foster and wa (whole runs of three tasks: images a
+second of each phase, compared with those of the same steps on prepared images without augmentation). Every second of a
+task is counted in one part; the result also has an estimate for the preset's number of epochs. The numbers are written
+after every part.
 """
 
 import argparse
@@ -88,7 +89,7 @@ def main() -> None:
 
 
 def measure_make(arguments: argparse.Namespace, data: Path) -> dict[str, float]:
-    """Make the photos, unless they are there."""
+    """Generate the photos, unless they exist."""
     began = time.monotonic()
     shutil.rmtree(data, ignore_errors=True)
     make = partial(make_class, data, arguments.per_class, tuple(arguments.sides))
@@ -135,7 +136,7 @@ def training_set(arguments: argparse.Namespace, data: Path, num_photos: int) -> 
 
 
 def measure_decode(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
-    """Photos a second from files to pixels where they are kept, over all cores."""
+    """Photos a second from files to decoded pixels, on all cores."""
     images = training_set(arguments, data, 8_000)
     began = time.monotonic()
     images.stack.readable()
@@ -144,8 +145,8 @@ def measure_decode(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
 
 
 def measure_augment(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
-    """Milliseconds for a batch: cut and resized alone, and with all that the presets do to it; of those, what the host
-    takes to ask for it, and what it takes before that to look up where the photos are."""
+    """Milliseconds of a batch: only cut and resized, and with the whole augmentation of the presets; and the time of
+    the host for the launches, and for finding the photos before that."""
     images = training_set(arguments, data, 2 * arguments.batch_size)
     device = find_device("auto")
     crop_alone = Augmentation(resized_crop=(0.08, 1.0), flip=True)
@@ -176,7 +177,7 @@ def measure_augment(arguments: argparse.Namespace, data: Path) -> dict[str, Any]
 
 
 def measure_infer(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
-    """Images a second of a network in inference, with the photos decoded, by how many images it sees at a time."""
+    """Images a second of inference on decoded photos, by batch size."""
     settings = settings_of(arguments, data, "foster", arguments.epochs_scale)
     engine = build_engine(settings.engine, settings.device, settings.facts.mean, settings.facts.std)
     images = training_set(arguments, data, 2048 if engine.device.type == "cuda" else 8)
@@ -225,7 +226,7 @@ def measure_wa(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
 
 
 class TimedRun(TimedExperiment):
-    """A run that tells a stopwatch what it does, and what of it belongs to each task."""
+    """A run whose parts are timed, for each task."""
 
     def __init__(self, *arguments: Any) -> None:
         self.heard: list[events.Event] = []
@@ -251,7 +252,7 @@ class TimedRun(TimedExperiment):
 
 @contextmanager
 def timed_decoding(watch: Stopwatch) -> Iterator[None]:
-    """Inside, waiting for decoded photos is a part of its own."""
+    """Inside, waiting for decoded photos is counted as a part of its own."""
     original = PhotoStore.load
 
     def load(store: PhotoStore, numbers: Any) -> None:
@@ -301,7 +302,7 @@ def measured_run(arguments: argparse.Namespace, data: Path, method: str, scale: 
 
 
 def steps_alone(settings: Settings) -> dict[str, float]:
-    """Images a second of the steps of each phase, in the first two tasks, on noise that lies ready."""
+    """Images a second of the steps of each phase, in the first two tasks, on prepared noise."""
     facts = settings.facts
     engine = build_engine(settings.engine, settings.device, facts.mean, facts.std)
     rates: dict[str, float] = {}
@@ -319,7 +320,7 @@ Heard = list[events.Event]
 
 
 def phase_rates(heard: Heard, alone: dict[str, float]) -> list[dict[str, Any]]:
-    """Of each phase the images a second of its later epochs: the first waits for what is recorded before it."""
+    """Images a second of each phase, without its first epoch, which includes the recording of the step."""
     sizes = {event.task: event.num_images for event in heard if isinstance(event, events.TaskStarted)}
     epochs: dict[tuple[int, str], list[float]] = {}
     for event in heard:
@@ -347,8 +348,8 @@ def phase_rates(heard: Heard, alone: dict[str, float]) -> list[dict[str, Any]]:
 def task_rates(
     heard: Heard, alone: dict[str, float], tasks: list[dict[str, float]], stretch: float
 ) -> list[dict[str, Any]]:
-    """Of each task the seconds of its parts, and the share of its time that the steps alone would take: here, and with
-    the preset's number of epochs. What the epochs take beyond their usual time stands beside them."""
+    """The seconds of each part of each task, and the share of the steps in the time of the task: measured, and
+    estimated for the preset's number of epochs. The time of epochs above their median is a part of its own."""
     found = []
     for task, parts in enumerate(tasks, start=1):
         phases = [phase for phase in phase_rates(heard, alone) if phase["task"] == task]
@@ -369,7 +370,7 @@ def task_rates(
 
 
 def named_parts(parts: Mapping[str, float], epochs: float) -> dict[str, float]:
-    """The parts that there always are; all that belongs to none of them is `other`."""
+    """The names of the parts; the rest of the time is `other`."""
     in_phases = sum(seconds for name, seconds in parts.items() if name.startswith(STEPS))
     named = {
         "epochs": epochs,

@@ -1,11 +1,11 @@
-"""How time and memory grow with classes and images: the list of photos, exemplars, evaluation, results, checkpoints.
+"""Time and memory by the number of classes and images: the list of photos, exemplars, evaluation, results, checkpoints.
 
     python benchmarks/scale.py --out scale.json       # 100, 1,000 and 10,000 classes; 1, 5 and 14 million photos
     python benchmarks/scale.py --quick                # a hundredth of that
 
-Each row has the time and the memory for each image or class, which must not grow from size to size: of the list of
-photos all that a run holds of it, of the others the most that was taken beside what was there (0 where the system does
-not tell), and of results and checkpoints also what they take on the disk.
+Each row has the time and the memory for each image or class, which must not grow with the size. Memory is the size of
+the list of photos, and otherwise the largest increase during the operation (0 if the system does not report it); for
+results and checkpoints there is also their size on the disk.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def measure_index(num_photos: int) -> dict[str, float]:
-    """All that a run holds of so many files before one is decoded, and how long it takes to pick those of a task."""
+    """The memory of a list of files before decoding, and the time to select those of a task."""
     tree = tree_of(num_photos)
     seconds = timed(lambda: listed(tree))
     images = listed(tree)
@@ -81,7 +81,7 @@ def measure_index(num_photos: int) -> dict[str, float]:
 
 
 def tree_of(num_photos: int, per_folder: int = 1_300) -> Tree:
-    """The names that would be found on a disk."""
+    """File names as they would be found on a disk."""
     counts = [min(per_folder, num_photos - first) for first in range(0, num_photos, per_folder)]
     names = {
         f"n{folder:08d}": [f"n{folder:08d}_{number}.JPEG" for number in range(count)]
@@ -96,7 +96,7 @@ def listed(tree: Tree) -> ImageSet:
 
 
 def bytes_of(tree: Tree, images: ImageSet) -> int:
-    """The names and paths, each a text of its own in a list, and all arrays of the set and what it is made of."""
+    """The bytes of all names, paths and arrays of the set."""
     assert isinstance(images.stack, PhotoStack)
     (store,) = images.stack.stores
     paths = [item for item in store.items if isinstance(item, str)]
@@ -107,7 +107,7 @@ def bytes_of(tree: Tree, images: ImageSet) -> int:
 
 
 def measure_classes(num_classes: int) -> dict[str, Any]:
-    """Microseconds and KiB for each class, where all classes have equally many images."""
+    """Microseconds and KiB for each class, with the same number of images in all classes."""
     chance = torch.Generator().manual_seed(0)
     labels = torch.arange(num_classes).repeat_interleave(PER_CLASS)
     features = torch.rand(len(labels), FEATURES, generator=chance)
@@ -139,7 +139,7 @@ def measure_classes(num_classes: int) -> dict[str, Any]:
 
 
 def checkpoint(num_classes: int, folder: Path) -> None:
-    """A memory of some images of each class and a head for all, written and read back."""
+    """Write and read a memory with some images of each class and a head for all classes."""
     memory = ExemplarMemory(per_class=QUOTA)
     for class_id in range(num_classes):
         memory.remember(class_id, torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
@@ -150,7 +150,7 @@ def checkpoint(num_classes: int, folder: Path) -> None:
 
 
 def measured(work: Callable[[], object]) -> tuple[float, int]:
-    """Seconds, and by how many bytes the process grew at the most."""
+    """Seconds, and the largest increase of the process in bytes."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = _memory("VmRSS")

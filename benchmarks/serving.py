@@ -1,12 +1,12 @@
-"""How many requests a second `foster serve` answers, how fast, and what batching brings: one run, in turn.
+"""Requests a second and latencies of `foster serve`, with and without batching, measured alternately in one run.
 
     python benchmarks/serving.py                                  # ResNet-32, random photos, 1, 8 and 64 clients
     python benchmarks/serving.py --bundle bundles/current --photo-side 1024
     python benchmarks/serving.py --device cuda --backbone resnet18 --image-size 224 --files 32 --clients 1 8 64
 
-The server is the real command in a process of its own. Clients are threads of another process, each with one
-connection, and send JPEG photos one request after the other. With and without batching take turns, several rounds
-each, so that both see the same load of the machine; the ratio is the median over neighbours in time.
+The server is the real command in its own process. Clients are threads of another process, each with one connection, and
+send JPEG photos one request after another. Rounds with and without batching alternate, so that both have the same load
+of the machine; the ratio is the median over neighbouring rounds.
 """
 
 import argparse
@@ -36,7 +36,7 @@ MODES = {"batched": ["--batch-size", "64"], "alone": ["--batch-size", "1"]}
 
 
 class Load(NamedTuple):
-    """What one round of one number of clients saw: requests and images a second, and latencies in milliseconds."""
+    """The result of one round: requests and images a second, and latencies in milliseconds."""
 
     requests_a_second: float
     images_a_second: float
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def make_bundle(folder: Path, backbone: str, image_size: int) -> Path:
-    """A bundle of ten classes whose network was hardly trained: that costs the same to serve."""
+    """A bundle of ten classes with a barely trained network, which takes the same time to serve."""
     import foster
 
     chance = np.random.default_rng(0)
@@ -104,7 +104,7 @@ def make_bundle(folder: Path, backbone: str, image_size: int) -> Path:
 
 
 def request_body(side: int, num_files: int) -> bytes:
-    """A form with photos that compress about as real ones do."""
+    """A form with generated photos of about the file size of real ones."""
     chance = np.random.default_rng(0)
     parts = []
     for index in range(num_files):
@@ -118,7 +118,7 @@ def request_body(side: int, num_files: int) -> bytes:
 
 @contextmanager
 def server(bundle: Path, options: Sequence[str]) -> Iterator[int]:
-    """The command on a free port."""
+    """The server command on a free port."""
     command = [sys.executable, "-m", "foster", "serve", str(bundle), "--port", "0", "--max-waiting", "8192", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -137,7 +137,7 @@ def server(bundle: Path, options: Sequence[str]) -> Iterator[int]:
 def measure(
     bundle: Path, body: bytes, num_files: int, clients: Sequence[int], seconds: float, rounds: int, device: str
 ) -> dict[int, dict[str, list[Load]]]:
-    """Both servers at once, of which one is idle while the other is measured."""
+    """Both servers; one is idle while the other is measured."""
     found: dict[int, dict[str, list[Load]]] = {count: {mode: [] for mode in MODES} for count in clients}
     with (
         server(bundle, [*MODES["batched"], "--device", device]) as batched,
@@ -155,7 +155,7 @@ def measure(
 
 
 def ask(port: int, body: bytes, num_files: int, num_clients: int, seconds: float) -> Load:
-    """Requests of so many clients for so long."""
+    """Send requests from this many clients for this many seconds."""
     latencies: list[float] = []
     headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
     end = time.perf_counter() + seconds
@@ -182,7 +182,7 @@ def ask(port: int, body: bytes, num_files: int, num_clients: int, seconds: float
 
 
 def summary(rounds: dict[str, list[Load]]) -> dict[str, object]:
-    """The median of everything, and of the ratio of neighbours in time."""
+    """The medians of all numbers, and of the ratio of neighbouring rounds."""
     medians: dict[str, object] = {
         mode: {name: statistics.median(getattr(load, name) for load in loads) for name in Load._fields}
         for mode, loads in rounds.items()

@@ -1,4 +1,4 @@
-"""How long one optimizer step takes, with each accelerator switched on in turn, and what stands around the steps.
+"""The time of one optimizer step, with each accelerator switched on in turn, and of augmentation and evaluation.
 
     python benchmarks/step.py                 # on a GPU: ResNet-32, batch 128, 50 old and 10 new classes
     python benchmarks/step.py --out step.json
@@ -42,7 +42,7 @@ NUM_KNOWN, NUM_NEW = 50, 10
 
 @dataclass(frozen=True)
 class Case:
-    """What is trained on what."""
+    """The network, the images and the classes of a measurement."""
 
     backbone: str = "resnet32"
     image_size: int = 32
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def engines(device: torch.device) -> dict[str, Engine]:
-    """Each accelerator on top of those before it."""
+    """Engines by name; each has one more accelerator than the previous one."""
     plain = Engine(device, MEAN, STD)
     if device.type == "cpu":
         return {"float32, as written": plain}
@@ -178,7 +178,7 @@ def time_surroundings(engine: Engine, case: Case) -> dict[str, float]:
 
 
 def median_ms(function: Callable[[], object], engine: Engine, count: int, is_stream: bool = True) -> float:
-    """Milliseconds a call: over groups of calls in a stream, or each call waited for."""
+    """Milliseconds of a call: measured over groups of asynchronous calls, or with a wait after each call."""
     group = max(1, count // 5) if is_stream else 1
     function()
     timings = []

@@ -1,14 +1,14 @@
-"""Many students of one teacher: how a task of FOSTER is compressed best, without training its teacher for every try.
+"""Compression of one FOSTER teacher with different settings, without training the teacher for each of them.
 
     python benchmarks/students.py prepare RUN cifar100-b0-inc10 validation_share=0.1 order_seed=7 --data data
     python benchmarks/students.py try RUN --data data --jobs 6 --out tries.json \\
         "" "foster.temperature=4" "foster.compress.epochs=780 foster.compress_cutmix=0.5"
 
-`prepare` runs FOSTER until the teacher of the last task is trained, or that of another one
-(`--task 3`), and stops there. `try` goes on from there to the end of that task, once for each string of
-settings, and tells the accuracy of the student, and of the boosted network where there is one, on all classes, on
-old and on new ones. And it tells which number, subtracted from all new logits, would be best in hindsight, and how good
-that is: so what a student knows is told apart from how it leans to new classes. `--also RUN` tries other teachers, too.
+`prepare` runs FOSTER until the teacher of the last task (or of another one, `--task 3`) is trained, and stops. `try`
+continues to the end of that task, once for each string of settings, and prints the accuracy of the student, and of the
+boosted network if there is one, on all, old and new classes. It also prints the constant that, subtracted from all new
+logits, would give the best accuracy, and that accuracy: this separates what a student has learned from its bias towards
+new classes. `--also RUN` adds other teachers.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from foster.training.phase import Evaluate
 COLUMNS = ("accuracy", "old_accuracy", "new_accuracy", "best_shift", "best_accuracy")
 SHIFTS = torch.arange(-40, 41) / 10
 MAY_CHANGE = ("foster.", "data=", "device=", "engine.")
-"""What a try may set: anything else would change the data, and the teacher has seen those it was trained on."""
+"""The settings that may change. Others would change the data on which the teacher was trained."""
 
 
 def main() -> None:
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def prepare(settings: Settings, path: Path, number: int) -> None:
-    """A run that stands before the last phase of a task."""
+    """A run that is stopped before the last phase of a task."""
     tasks = make_plan(settings).tasks
     if not 0 <= number <= len(tasks):
         raise SettingsError(f"--task {number}: the scenario has {len(tasks)} tasks")
@@ -100,7 +100,7 @@ def prepare(settings: Settings, path: Path, number: int) -> None:
 
 
 class Student(Experiment):
-    """A run that goes on with other settings than it began with, to the end of the task in which it stands."""
+    """A run that continues with changed settings to the end of its current task."""
 
     found: dict[str, dict[str, float]]
 
@@ -115,7 +115,7 @@ class Student(Experiment):
 
 
 def measured(logits: Tensor, labels: Tensor, num_known: int) -> dict[str, float]:
-    """All that is told of logits `[N, C]`; without known or without new classes there is nothing to shift."""
+    """The accuracies of logits `[N, C]`; the shift needs known and new classes."""
     is_new = torch.arange(logits.shape[1], device=logits.device) >= num_known
 
     def percent(right: Tensor) -> float:
@@ -134,7 +134,7 @@ def measured(logits: Tensor, labels: Tensor, num_known: int) -> dict[str, float]
 
 
 def tried(path: Path, overrides: Sequence[str]) -> dict[str, dict[str, float]]:
-    """The evaluations of student and teacher, for one way to train it."""
+    """The evaluations of student and teacher for one set of settings."""
     for override in overrides:
         if not override.startswith(MAY_CHANGE):
             raise SettingsError(f"{override}: a try may set {', '.join(MAY_CHANGE)} and no more")
@@ -156,7 +156,7 @@ def tried(path: Path, overrides: Sequence[str]) -> dict[str, dict[str, float]]:
 
 
 def tell(runs: Sequence[Path], tries: Sequence[str], jobs: int, more: Sequence[str], out: Path | None) -> None:
-    """All tries with every teacher, a line each as soon as it is there."""
+    """All settings with every teacher; each result is printed when it is there."""
     rows: dict[str, dict[str, dict[str, float]]] = {}
 
     def one(job: tuple[str, Path]) -> None:

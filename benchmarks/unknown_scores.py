@@ -1,10 +1,11 @@
-"""Scores that tell unknown things from known ones, compared from features that benchmarks/photos.py has saved.
+"""A comparison of scores for unknown classes, on features that benchmarks/photos.py has saved.
 
     python benchmarks/unknown_scores.py tiny.npz=20:10,60 chess.npz=3:10,40 --out scores.json
 
-Each argument is a file, how many of its classes are known, and how many photos of each are learned. Strangers are the
-other classes of the same file (near) and photos of the other files (far). A score is compared by the share of strangers
-that it refuses where it refuses 3 % of known test photos. results/notes/photo-unknown.md has the rule and the results.
+Each argument is a file, the number of known classes, and the numbers of photos of each that are learned. Unknown photos
+are those of the other classes of the same file (near) and of the other files (far). A score is judged by the share of
+unknown photos that it rejects at the threshold that rejects 3 % of known test photos. The rule and the results are in
+results/notes/photo-unknown.md.
 """
 
 import argparse
@@ -30,13 +31,13 @@ TODAY = "confidence + relative, shares"
 BEST = "confidence + energy + mahalanobis, standardised"
 FITTED = (0, 1, 4, 5)
 KEPT = {TODAY, BEST, "fitted", *MEASURES}
-"""The scores whose numbers are written; all of them are printed."""
+"""The scores that are written to the file; all scores are printed."""
 
 NUM_NEIGHBOURS, NUM_TEST, NUM_DRAWS, NUM_FAR, REFUSED = 5, 10, 5, 500, 0.03
 
 
 class Cell(NamedTuple):
-    """Measures `[8, n]` of learned photos, each left out; of the same without their class; of others."""
+    """Measures `[8, n]` of learned photos (leave-one-out), of the same without their class, and of other photos."""
 
     learned: Tensor
     foreign: Tensor
@@ -50,7 +51,7 @@ def nearest(similarity: Tensor) -> Tensor:
 
 
 class Known:
-    """What is learned of some photos, and the measures that follow from it."""
+    """The statistics of learned photos, and the measures that are computed from them."""
 
     def __init__(self, features: Tensor, labels: Tensor) -> None:
         num_classes = int(labels.max()) + 1
@@ -80,7 +81,7 @@ class Known:
         )
 
     def measures(self, features: Tensor) -> Tensor:
-        """Of photos `[n, d]` that were not learned."""
+        """The measures of photos `[n, d]` that were not learned."""
         with torch.no_grad():
             scores = self.solved.head(features.float().square())
         to_class, to_all, _ = self.familiarity._squared_distances(features)
@@ -88,7 +89,7 @@ class Known:
         return self._measures(scores, to_class, to_all, similarity, self._turned(features) @ self.turned.T)
 
     def left_out(self) -> tuple[Tensor, Tensor]:
-        """Of learned photos, each without itself; and each without its class, as if it were unknown."""
+        """The measures of learned photos: each without itself, and each without its class, as if it were unknown."""
         positions = self.solved.positions
         labels, rows = self.labels[positions], torch.arange(len(positions))
         to_class, to_all, seen = self.familiarity._squared_distances(self.features[positions])
@@ -129,7 +130,7 @@ def measured(photos: Photos, num_known: int, count: int, draw: int, far: Tensor)
 
 
 def scored(cell: Cell) -> dict[str, list[Tensor]]:
-    """By candidate, the scores of learned photos, each left out, and of known, near and far ones."""
+    """For each candidate, the scores of learned photos (leave-one-out), and of known, near and far photos."""
     mean, deviation = cell.learned.mean(1, keepdim=True), cell.learned.std(1, keepdim=True).clamp_min(1e-6)
     values = [(part - mean) / deviation for part in (cell.learned, cell.known, cell.near, cell.far)]
     found = {}

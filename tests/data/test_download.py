@@ -51,7 +51,7 @@ def test_an_archive_in_the_data_folder_is_unpacked(tmp_path: Path, given: str) -
 def test_a_damaged_archive_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / ARCHIVE
     path.write_bytes(b"not the archive")
-    with pytest.raises(DataError, match=rf"{path} .* MD5 is {md5(b'not the archive')}.*; remove it"):
+    with pytest.raises(DataError, match=rf"{path}.*{md5(b'not the archive')}"):
         find_or_fetch(published(archive_of(small_files())), tmp_path)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -113,14 +113,14 @@ def test_missing_files_are_downloaded_once_and_the_follower_hears_the_progress(t
 
 def test_a_download_with_a_wrong_checksum_leaves_nothing_behind_and_says_what_helps(tmp_path: Path, web: Web) -> None:
     web.content = b"a login page"
-    with pytest.raises(DataError, match=rf"{web.address}.*{md5(web.content)}.*; put {ARCHIVE} into {tmp_path}, or"):
+    with pytest.raises(DataError, match=rf"{web.address}.*{md5(web.content)}.*{ARCHIVE} into {tmp_path}"):
         find_or_fetch(web.published, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_address_that_is_gone_is_reported_as_such(tmp_path: Path, web: Web) -> None:
     web.address += "/elsewhere"
-    with pytest.raises(DataError, match=rf"cannot download .*404.*; put {ARCHIVE} into"):
+    with pytest.raises(DataError, match=rf"404.*{ARCHIVE}"):
         find_or_fetch(web.published, tmp_path)
 
 
@@ -134,7 +134,7 @@ def test_of_many_that_miss_the_files_one_downloads_them(tmp_path: Path, web: Web
 def test_a_data_folder_that_is_a_file_is_refused_before_anything_is_asked_for(tmp_path: Path, web: Web) -> None:
     (tmp_path / "data").write_bytes(b"a file, not a folder")
     for folder in (tmp_path / "data", tmp_path / "data" / "deep"):
-        with pytest.raises(FolderError, match=f"cannot write '{folder}"):
+        with pytest.raises(FolderError, match=str(folder)):
             find_or_fetch(web.published, folder)
     assert not web.num_requests
 

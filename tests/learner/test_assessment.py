@@ -19,6 +19,7 @@ def test_evaluation_counts_by_class_and_leaves_unknown_classes_out(taught: Learn
         ("one", 12, right[1]),
     ]
     assert report.accuracy == pytest.approx(100 * sum(right) / 24)
+    assert all(fact in str(report) for fact in (f"{report.accuracy:.2f} %", "24 images", "2 classes"))
     assert report.unknown_classes == {"seven": 12}
     with pytest.raises(DataError, match="classes in the arguments"):
         taught.evaluate(digits("seven"))

@@ -66,6 +66,8 @@ def test_learns_one_after_the_other_give_the_head_of_all_photos_at_once(weights:
     parted.learn(digits("two", "three"))
     report = parted.learn(digits("one", first=40, last=60))
     assert report.more_of == {"one": 20}
+    assert report.held_out is not None
+    assert {entry.name: entry.num_images for entry in report.held_out.known}["one"] == 60, "the new ones count, too"
     assert whole.class_names == parted.class_names == FOUR
     torch.testing.assert_close(direction(parted), direction(whole), rtol=1e-4, atol=1e-6)
     assert known(parted).method == "closed_form"
@@ -73,6 +75,11 @@ def test_learns_one_after_the_other_give_the_head_of_all_photos_at_once(weights:
     assert store is not None
     assert store.statistics.counts.tolist() == [40, 60, 40, 40]
     assert parted.evaluate(*digits(*FOUR, data=unseen_digits(), last=None)).accuracy > 80
+
+
+def test_no_class_is_called_as_things_that_were_not_learned_are(weights: Path) -> None:
+    images, _ = digits("zero", "one")
+    assert "'unknown'" in refusal(frozen_learner(weights), (images, ["zero"] * 40 + ["unknown"] * 40))
 
 
 def test_no_photo_need_be_kept_for_anything(weights: Path, tmp_path: Path) -> None:

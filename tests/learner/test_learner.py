@@ -258,7 +258,7 @@ def test_any_torch_module_is_a_backbone_and_is_given_again_to_load(tmp_path: Pat
 
 def test_what_cannot_be_a_backbone_is_refused_at_once() -> None:
     for backbone, kind in ((42, "int"), (0, "int"), ({"layer.weight": 1}, "dict"), (None, "NoneType")):
-        with pytest.raises(SettingsError, match=f"backbone: this is a name, a torch.nn.Module, or a .*, not {kind}$"):
+        with pytest.raises(SettingsError, match=f"^backbone .*{kind}$"):
             foster.Learner(backbone=backbone)  # type: ignore[arg-type]
 
 

@@ -158,8 +158,8 @@ def test_what_costs_more_than_the_limit_is_refused_and_changes_nothing(
         (lambda learner: learner.merge(["one", "one"], "x"), "two different"),
         (lambda learner: learner.merge(["one", "two"], "zero"), "'zero'"),
         (lambda learner: learner.merge(["one", "tow"], "x"), "'tow'.*'two'"),
-        (lambda learner: learner.forget(), ""),
-        (lambda learner: learner.forget(*FOUR), ""),
+        (lambda learner: learner.forget(), "class"),
+        (lambda learner: learner.forget(*FOUR), "class"),
     ],
 )
 def test_a_wrong_name_gets_one_line_and_changes_nothing(four: Learner, mend: object, line: str) -> None:

@@ -35,15 +35,15 @@ def second_task(index: int) -> Task:
 
 def test_a_method_of_ones_own_without_a_network_is_told_where_to_set_it() -> None:
     method = new_method(Replay, ReplaySettings())
-    with pytest.raises(TrainingError, match=r"^method foster\.methods\.replay\.Replay has no network: .*learn_first"):
+    with pytest.raises(TrainingError, match=r"foster\.methods\.replay\.Replay .*learn_first"):
         _ = method.network
-    with pytest.raises(TrainingError, match=r"Replay: self\.network is a Network, not a Linear; self\.new_network"):
+    with pytest.raises(TrainingError, match=r"Replay: self\.network .* Linear"):
         method.network = nn.Linear(2, 2)
 
 
 def test_a_method_of_ones_own_without_phases_is_told_so() -> None:
     method = new_method(Method, ReplaySettings())
-    with pytest.raises(TrainingError, match=r"^method foster\.methods\.base\.Method has no phases\(\)"):
+    with pytest.raises(TrainingError, match=r"foster\.methods\.base\.Method .*phases\(task\)"):
         method.phases(digits()[0])
 
 
@@ -93,7 +93,7 @@ def test_what_a_method_keeps_in_self_for_the_next_task_is_refused(keep: Callable
         "the network and the memory are what it may keep"
     )
     method.keep = keep
-    with pytest.raises(TrainingError, match=rf"Forgetful keeps self\.{name} .*register_buffer"):
+    with pytest.raises(TrainingError, match=rf"Forgetful .*self\.{name} .*register_buffer"):
         list(checked_phases(method, method.phases(digits()[0])))
 
 

@@ -9,10 +9,9 @@ from small_learners import digits as labelled_digits
 from small_learners import longer_learner, unseen_digits
 
 import foster
-from foster.methods.closed_form import ClosedForm
+from foster.methods.closed_form import ClosedForm, ClosedFormNetwork
 from foster.methods.ridge import RandomFeatureRidge
 from foster.methods.slda import StreamingDiscriminants
-from foster.networks.closed_form_network import ClosedFormNetwork
 from foster.settings.methods import RidgeSettings, SldaSettings
 from foster.training.phase import Evaluate, Phase
 
@@ -82,3 +81,5 @@ def test_a_learner_learns_more_classes_more_images_saves_and_loads(name: str, tm
     assert [each.record() for each in found] == [each.record() for each in learner.predict(images.images)]
     right = [each.label == images.class_names[label] for each, label in zip(found, images.labels, strict=True)]
     assert sum(right) > 0.8 * len(right)
+    learner.merge(["zero", "one"], "few")
+    assert sorted(learner.class_names) == ["few", "four", "three", "two"]

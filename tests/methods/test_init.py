@@ -71,7 +71,7 @@ def test_a_method_without_settings_of_its_own_is_refused(settings: Any) -> None:
     class Plain(Replay):
         """Says nothing of its settings."""
 
-    with pytest.raises(SettingsError, match=r"method 'plain' needs a settings class of its own: 'class Mine\(Method"):
+    with pytest.raises(SettingsError, match=r"'plain'.*class Mine\(Method"):
         register_method("plain", settings)(Plain)
     assert "plain" not in METHOD_SETTINGS
 
@@ -80,12 +80,12 @@ def test_a_name_that_is_taken_is_refused_and_leaves_all_as_it_was() -> None:
     class Other(Method[Any]):
         """Another method of the name."""
 
-    with pytest.raises(SettingsError, match="there is a method 'replay' already, from foster itself"):
+    with pytest.raises(SettingsError, match="'replay'"):
         register_method("replay", OwnSettings)(Other)
     assert method_class("replay") is Replay
     assert OwnSettings.built_by is not Other
     register_method("seed", OwnSettings)(Other)
-    with pytest.raises(SettingsError, match="a method cannot be called 'seed'"):
+    with pytest.raises(SettingsError, match="'seed'"):
         load_settings("digits")
 
 

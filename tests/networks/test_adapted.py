@@ -63,7 +63,7 @@ def test_every_backbone_is_a_copy_of_the_given_module() -> None:
     ("module", "message"),
     [
         (nn.Linear(4, 4), "cannot take images of 8 x 8"),
-        (nn.Flatten(0), r"must give features \[N, d\] or maps"),
+        (nn.Flatten(0), r"\[N, d\]"),
         (lambda: "no module", "must return a torch.nn.Module, not str"),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_backbone_that_keeps_its_word_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("backbone", "message"),
     [
-        (lambda: Tiny(64), r"has feature_size = 64, which promises features \[2, 64\], but gives \[2, 7\]"),
+        (lambda: Tiny(64), r"64.*\[2, 64\].*\[2, 7\]"),
         (lambda: Tiny(None), "must set feature_size, the number of features of an image"),
         (NeedsLargeImages, "backbone 'custom:NeedsLargeImages' cannot take images of 8 x 8: "),
         (Backbone, "must set feature_size"),
@@ -125,7 +125,7 @@ def test_a_timm_that_cannot_be_imported_is_one_clear_line_too(tmp_path: Path, mo
     (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.delitem(sys.modules, "timm", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(SettingsError, match=r"cannot be imported \(operator torchvision::nms does not exist\)"):
+    with pytest.raises(SettingsError, match="operator torchvision::nms does not exist"):
         choose_backbone("timm:resnet18", (64, 64))
 
 
@@ -149,5 +149,5 @@ def test_timm_models_come_pretrained_at_first_and_bare_for_a_trained_bundle(monk
     assert asked == [True, False]
     assert (fresh.mean, fresh.is_pretrained) == ((0.5, 0.5, 0.5), True)
     assert trained.is_pretrained, "it began so"
-    with pytest.raises(SettingsError, match="timm has no model 'tini'; did you mean tiny"):
+    with pytest.raises(SettingsError, match=r"'tini'.*tiny"):
         choose_backbone("timm:tini", (8, 8))

@@ -6,10 +6,10 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from foster.evaluation.gradcam import grad_cam
+from foster.methods.closed_form import ClosedFormNetwork, averages
 from foster.networks import build_backbone
 from foster.networks.closed_form import ClosedFormHead, DiscriminantHead, RidgeHead
-from foster.networks.closed_form_network import ClosedFormNetwork, averages
-from foster.networks.statistics import Statistics, discriminants, ridge_of_features
+from foster.networks.statistics import Statistics, discriminants, one_hot
 from foster.seeding import Address
 
 ADDRESS = Address(3, "random features")
@@ -34,9 +34,10 @@ def test_the_solutions_are_those_of_standardised_and_of_random_features() -> Non
     weight, bias = discriminants(Statistics.empty(4, 6).added(standardised, labels), 0.2)
     assert_close(slda(features), (standardised.double() @ weight.T + bias).float(), rtol=1e-4, atol=1e-4)
     ridge = KINDS["ridge"](6, 4).standardised_by(features).with_images(features, labels)
-    hidden = (standardised @ ridge.random_weight + ridge.random_bias).relu()
-    weight = ridge_of_features(hidden, labels, 4, 2.0)
-    assert_close(ridge(features), (hidden.double() @ weight.T).float(), rtol=1e-4, atol=1e-4)
+    hidden = (standardised @ ridge.random_weight + ridge.random_bias).relu().double()
+    regularised = hidden.T @ hidden + 2.0 * torch.eye(hidden.shape[1])
+    weight = torch.linalg.solve(regularised, hidden.T @ one_hot(labels, 4))
+    assert_close(ridge(features), (hidden @ weight).float(), rtol=1e-4, atol=1e-4)
     for head in (slda, ridge):
         assert (head(features).argmax(1) == labels).all()
 
@@ -90,3 +91,6 @@ def test_a_network_shows_its_head_the_grid_of_its_last_stages_maps() -> None:
     heat = grad_cam(network.with_head(head), images, torch.tensor([0, 1]))
     assert heat.shape == (2, 16, 16)
     assert heat.max() == 1, "Grad-CAM explains such a network, too"
+    merged = network.with_head(head).regrouped([[1, 0]], [1])
+    assert merged.num_classes == 1
+    assert torch.equal(merged.features(images), features)

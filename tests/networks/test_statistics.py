@@ -18,7 +18,6 @@ from foster.networks.statistics import (
     random_features,
     random_weights,
     ridge,
-    ridge_of_features,
 )
 from foster.seeding import Address
 
@@ -171,7 +170,6 @@ def test_ridge_is_that_of_scikit_learn_in_both_forms(digits: tuple[Tensor, Tenso
     theirs = Ridge(alpha=2.0, fit_intercept=False).fit(images.numpy(), np.eye(NUM_CLASSES)[labels.numpy()])
     sums = Statistics.empty(NUM_CLASSES, 64).added(images, labels)
     np.testing.assert_allclose(ridge(sums.second_moment, sums.sums, 2.0), theirs.coef_, atol=1e-8)
-    np.testing.assert_allclose(ridge_of_features(images, labels, NUM_CLASSES, 2.0), theirs.coef_, atol=1e-8)
 
 
 def test_random_features_depend_on_their_address_alone(digits: tuple[Tensor, Tensor]) -> None:

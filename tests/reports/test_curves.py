@@ -8,7 +8,7 @@ from PIL import Image
 from foster.errors import DataError
 from foster.reports.curves import AXES_WIDTH, MOST_DRAWN, accuracy_figure, panels
 from foster.reports.results import RunResult, VariantResult, read_result
-from foster.reports.style import look_of, save_figure
+from foster.reports.style import figure_format, look_of, save_figure
 from foster.settings.methods import METHOD_SETTINGS
 
 
@@ -145,9 +145,11 @@ def test_a_variant_of_a_single_task_can_be_seen(write_run):
     assert all(curve.look.marker for curve in panel.curves)
 
 
-def test_a_variant_that_lacks_later_tasks_is_labelled_where_it_ends(write_run):
-    run = read_result(write_run("a", boosted=(92.0, 91.0)))
-    for accuracy, ends in (((92.0, None), [92.0]), ((None, None), [])):
+def test_a_variant_that_lacks_later_tasks_is_labelled_where_it_ends_and_left_out_where_it_has_the_first_alone(
+    write_run,
+):
+    run = read_result(write_run("a", accuracy=(90, 80, 70), task_sizes=(2, 2, 2), boosted=(92.0, 91.0, 90.0)))
+    for accuracy, ends in (((92.0, 91.0, None), [91.0]), ((92.0, None, None), []), ((None, None, None), [])):
         part = replace(run, variants={"boosted": VariantResult(accuracy, None)})
         assert [curve.end.value for curve in only_panel([part]).curves if not curve.is_result] == ends
 
@@ -214,6 +216,15 @@ def test_scenarios_get_panels_of_their_own(write_run, tmp_path: Path):
     save_figure(accuracy_figure(runs), tmp_path / "all.png")
     one, every = sizes(tmp_path / "one.png", tmp_path / "all.png")
     assert every == (pytest.approx(2 * one[0], rel=0.05), pytest.approx(2 * one[1], rel=0.05))
+
+
+def test_in_a_figure_of_a_given_width_no_title_reaches_into_the_next_panel(write_run):
+    runs = [read_result(write_run(name, scenario=f"{name}-with-a-rather-long-name")) for name in ("one", "two")]
+    with figure_format("two-column").used():
+        figure = accuracy_figure(runs)
+        figure.draw_without_rendering()
+        first, second = (axes._left_title.get_window_extent() for axes in figure.axes)
+        assert first.x1 < second.x0
 
 
 def test_the_axes_grow_with_the_lines_of_the_labels_beside_them(write_run):

@@ -6,7 +6,7 @@ from tiny_runs import start, tiny_settings
 from foster.errors import DataError
 from foster.reports import pictures
 from foster.reports.archive import open_archives
-from foster.reports.pictures import branch_maps, corrected, exemplar_figure, grad_cam_figure, growth_of
+from foster.reports.pictures import NUM_EXPLAINED, branch_maps, corrected, exemplar_figure, grad_cam_figure, growth_of
 
 
 def test_exemplars_stand_in_rows_by_class_in_the_order_of_their_choice(kept_runs):
@@ -23,8 +23,8 @@ def test_exemplars_stand_in_rows_by_class_in_the_order_of_their_choice(kept_runs
 def test_grad_cam_is_shown_for_images_that_boosting_corrected(kept_runs):
     (run,) = open_archives([kept_runs["foster"]])
     growth = growth_of(run, 2)
-    found = corrected(run, growth, 2, num_images=4)
-    assert 0 < len(found.images) <= 4
+    found = corrected(run, growth, 2, NUM_EXPLAINED)
+    assert 0 < len(found.images) <= NUM_EXPLAINED
     old = run.infer(growth.old, found.images.images).logits.argmax(1)
     now = run.infer(growth.whole, found.images.images).logits.argmax(1)
     assert not (old == found.images.labels).any()
@@ -34,7 +34,7 @@ def test_grad_cam_is_shown_for_images_that_boosting_corrected(kept_runs):
     assert frozen.shape == new.shape == (len(found.images), 8, 8)
     assert not torch.equal(frozen, new)
 
-    figure = grad_cam_figure(run, task=2, num_images=4)
+    figure = grad_cam_figure(run)
     assert len(figure.axes) == 3 * len(found.images)
     assert [len(axes.images) for axes in figure.axes[:: len(found.images)]] == [1, 2, 2]
 

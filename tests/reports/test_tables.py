@@ -82,6 +82,20 @@ def test_class_orders_are_averaged_together_only_where_that_is_asked_for_and_sai
     assert "different class orders" in together.title
 
 
+def test_the_best_is_marked_among_rows_that_can_be_compared(write_run):
+    rows = (("foster", "auto"), ("wa", "auto"), ("joint", "auto"), ("der", "plain"))
+    accuracy = {"foster": 70.0, "wa": 60.0, "joint": 80.0, "der": 50.0}
+    runs = [
+        read_result(write_run(name, method=name, augmentation=augmentation, accuracy=(90.0, accuracy[name])))
+        for name, augmentation in rows
+    ]
+    (grid,) = summary_grids(runs[:3])
+    assert [grid.rows[row][0] for row, _ in grid.best] == ["foster"], "joint is a bound"
+    (mixed,) = summary_grids(runs)
+    assert not mixed.best
+    assert "augmentations" in mixed.note
+
+
 def test_a_run_that_is_not_finished_comes_last_marked_and_without_an_average(write_run):
     whole = read_result(write_run("a", method="replay", accuracy=(90.0, 40.0)))
     part = read_result(write_run("b", accuracy=(99.0,), task_sizes=(2,), finished=False))

@@ -85,8 +85,8 @@ def test_keys_of_a_table_that_may_be_there_are_known(outside: str) -> None:
 
 
 def test_what_needs_another_setting_says_so_beside_its_type_and_keeps_its_bounds() -> None:
-    assert METHOD_SETTINGS["wa"].needs() == {"distillation_weight": ("weighting=fixed",)}
-    assert METHOD_SETTINGS["podnet"].needs() == {"margin": ("hinge=true",)}
+    assert METHOD_SETTINGS["wa"].needs() == {"distillation_weight": "weighting=fixed"}
+    assert METHOD_SETTINGS["podnet"].needs() == {"margin": "hinge=true"}
     with pytest.raises(SettingsError, match=r"wa\.distillation_weight"):
         load_settings("digits", ["method=wa", "wa.distillation_weight=-1"])
 
@@ -112,9 +112,3 @@ def test_a_setting_that_needs_another_one_is_no_silent_nothing(
     assert with_effect.remarks(5) == []
     check_used(["foster.beta_boost=0.9"], settings)
     check_used([f"foster.{key}=..."], load_settings("digits", [f"foster.{lacks}"]))  # as usual
-
-
-def test_a_setting_that_needs_any_of_several_has_an_effect_with_one_of_them() -> None:
-    assert FosterSettings(align_exponent_base=2, align_student=True).without_effect() == {}
-    needed = "alignment=weights or align_teacher=true or align_student=true"
-    assert FosterSettings(align_exponent_base=2).without_effect() == {"align_exponent_base": needed}

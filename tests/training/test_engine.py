@@ -28,9 +28,9 @@ def small_network() -> Network:
 def test_devices_are_found_by_name() -> None:
     assert find_device("cpu") == CPU
     assert find_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
-    with pytest.raises(DeviceError, match=r"device 'cuda:99' was asked for, but \d+ GPUs? (is|are) visible"):
+    with pytest.raises(DeviceError, match="cuda:99"):
         find_device("cuda:99")
-    with pytest.raises(DeviceError, match="device: choose from auto, cpu, cuda or cuda:N, not 'gpu'"):
+    with pytest.raises(DeviceError, match=r"auto, cpu, cuda or cuda:N.*'gpu'"):
         find_device("gpu")
 
 

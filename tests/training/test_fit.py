@@ -198,7 +198,7 @@ def test_a_loss_that_is_not_a_number_stops_with_task_phase_and_epoch(bad: float)
 
 def test_a_last_step_that_ruins_the_weights_is_noticed_though_its_loss_was_finite() -> None:
     network = OneNumber()
-    with pytest.raises(TrainingError, match="weights are not finite numbers in task 5, phase learn, epoch 1"):
+    with pytest.raises(TrainingError, match=r"weights .* task 5, phase learn, epoch 1"):
         # One batch; the gradient of sqrt at 0 is infinite.
         train(network, lambda batch, labels: {"L": network.weight.sqrt()}, FitSettings(epochs=1), batch_size=32)
 

@@ -124,3 +124,10 @@ def test_gradients_that_are_too_long_are_shortened(longest: float | None, expect
     network.weight.grad = torch.tensor([[6.0, 0.0]])
     optimizer.step()
     assert network.weight.tolist() == [[pytest.approx(-expected, rel=1e-5), 0.0]]
+
+
+def test_the_state_of_other_parameters_is_refused() -> None:
+    optimizer = Optimizer(nn.Linear(2, 2), FitSettings(epochs=1, optimizer="adamw"), CPU)
+    other = Optimizer(nn.Linear(2, 2, bias=False), FitSettings(epochs=1, optimizer="adamw"), CPU)
+    with pytest.raises(ValueError, match="optimizer"):
+        optimizer.restore(other.tensors())

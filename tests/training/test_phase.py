@@ -18,7 +18,7 @@ ONE = ImageSet(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.zeros(1, dtype=
 @pytest.mark.parametrize(
     ("network", "data", "message"),
     [
-        (nn.Linear(1, 1), None, "phase 'tune' has no images; a memory that holds none gives None for exemplars"),
+        (nn.Linear(1, 1), None, "'tune' has no images"),
         (nn.Linear(1, 1), ONE.select(torch.tensor([False])), "phase 'tune' has no images"),
         (freeze(nn.Linear(1, 1)), ONE, "phase 'tune' trains nothing: all parameters of its network are frozen"),
     ],
@@ -38,15 +38,15 @@ def test_an_objective_is_asked_for_a_batch_by_its_one_argument() -> None:
     assert not takes_batch(lambda images, labels: {})
     assert not takes_batch(lambda *both: {})
     for more in ({"num_views": 2}, {"replay": ONE}):
-        with pytest.raises(TrainingError, match=r"phase 'tune': num_views and replay need an objective\(batch\)"):
+        with pytest.raises(TrainingError, match=r"'tune'.*objective\(batch\)"):
             Phase("tune", nn.Linear(1, 1), lambda images, labels: {}, FitSettings(epochs=1), ONE, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("phases", "message"),
     [
-        (None, r"phases\(\) must yield a Phase or an Evaluate, and returns NoneType"),
-        ([Evaluate("head", nn.Linear(1, 1)), 3], r"phases\(\) yields a Phase or an Evaluate, not int"),
+        (None, r"phases\(\).*NoneType"),
+        ([Evaluate("head", nn.Linear(1, 1)), 3], r"phases\(\).*int"),
     ],
 )
 def test_whatever_else_a_method_returns_or_yields_is_one_line(phases: Any, message: str) -> None:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 Out = Annotated[
     Path | None,
     typer.Option(
-        help="The run folder; by default runs/SCENARIO-METHOD-sSEED, with the recipe, and an augmentation that is not "
-        "the published one, before the seed."
+        help="The run folder; by default runs/SCENARIO-METHOD-RECIPE-AUGMENTATION-sSEED, without a recipe that is not "
+        "given and an augmentation that is the published one."
     ),
 ]
 Deterministic = Annotated[

@@ -96,38 +96,34 @@ def _reason(error: Exception) -> str:
 
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return f"the server answered {error.response.status_code}"
-    if isinstance(error, requests.Timeout):
-        return f"no answer within {TIMEOUT_SECONDS:g} seconds"
-    return "no connection to the server" if isinstance(error, requests.ConnectionError) else words_of(error)
+    is_silent = isinstance(error, requests.ConnectionError | requests.Timeout)
+    return "no connection to the server" if is_silent else words_of(error)
 
 
 def _unpack(published: Published, archive: Path, folder: Path) -> None:
     """Write the files of `archive` into `folder`: all files of a zip archive, the published files of a tar archive."""
     check_md5(archive, published.archive_md5)
-    if archive.suffix == ".zip":
-        _unpack_zip(published, archive, folder)
-        return
-    wanted = {f"{published.folder}/{name}": folder / name for name in published.files}
+    unpack = _unpack_zip if archive.suffix == ".zip" else _unpack_tar
     try:
-        # Members are read by name and written to fixed paths, so names, links and modes in the archive have no effect.
-        with tarfile.open(archive, "r:gz") as members:
-            for name, target in wanted.items():
-                content = members.extractfile(name)
-                if content is None:
-                    raise DataError(f"{archive}: {name} is not a file")
-                write_bytes(target, content.read())
-    except (tarfile.TarError, KeyError, EOFError, OSError, zlib.error) as error:
+        unpack(published, archive, folder)
+    except (tarfile.TarError, zipfile.BadZipFile, KeyError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"cannot unpack {archive} into {folder}: {words_of(error)}") from error
+
+
+def _unpack_tar(published: Published, archive: Path, folder: Path) -> None:
+    """Members are read by name and written to fixed paths: names, links and modes in the archive have no effect."""
+    with tarfile.open(archive, "r:gz") as members:
+        for name in published.files:
+            content = members.extractfile(f"{published.folder}/{name}")
+            assert content is not None, "the archive is the published one"
+            write_bytes(folder / name, content.read())
 
 
 def _unpack_zip(published: Published, archive: Path, folder: Path) -> None:
     """The folder appears only when it is complete."""
-    try:
-        with zipfile.ZipFile(archive) as members, tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-            members.extractall(temporary)
-            (Path(temporary) / published.folder).rename(folder)
-    except (zipfile.BadZipFile, OSError, zlib.error) as error:
-        raise DataError(f"cannot unpack {archive} into {folder}: {words_of(error)}") from error
+    with zipfile.ZipFile(archive) as members, tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        members.extractall(temporary)
+        (Path(temporary) / published.folder).rename(folder)
 
 
 def check_md5(path: Path, expected: str) -> None:

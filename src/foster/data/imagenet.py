@@ -108,7 +108,7 @@ def read_list(path: Path, root: Path) -> Tree:
             continue
         file, _, label = line.strip().rpartition(" ")
         if not file:
-            raise DataError(f"line {number} of {title} is no path and label: {line[:80]!r}")
+            raise DataError(f"line {number} of {title} has no path and label: {line[:80]!r}")
         if Path(file).suffix.lower() in SUFFIXES:  # published lists also name folders
             by_class.setdefault(class_name(label, f"line {number} of {title}"), []).append(file.strip())
     if not by_class:
@@ -210,7 +210,7 @@ def _flat_validation(root: Path) -> Tree:
     try:
         classes = LISTS[path.name](path, files)
     except (KeyError, IndexError, ValueError, OSError) as error:
-        raise DataError(f"'{shown(path)}' does not tell the classes of the photos in {title}: {error}") from None
+        raise DataError(f"'{shown(path)}' does not give the classes of the photos in {title}: {error}") from None
     names: dict[str, list[str]] = {}
     for file, name in zip(files, classes, strict=True):
         names.setdefault(name, []).append(file)

@@ -34,6 +34,11 @@ def first_network_file(settings: Settings) -> Path:
         raise SettingsError(f"first_task_from: {error}") from None
     variant = their_settings.options.first_variant or their_settings.options.classifies_by
     other, wanted = _facts(their_settings), _facts(settings)
+    if other.get("method") != wanted.get("method"):
+        raise SettingsError(
+            f"first_task_from: '{settings.method}' does not train the first task of '{their_settings.method}', the "
+            f"method of '{path}'"
+        )
     for key in wanted | other:
         if wanted.get(key) != other.get(key):
             raise SettingsError(

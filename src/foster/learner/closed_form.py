@@ -82,7 +82,7 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
     with one_thread():
         num_classes = len(photos.class_names)
         store = before.store if before and before.store else FeatureStore.empty(network.feature_size)
-        last_answers = store.answers
+        last_answers = torch.cat([store.answers, _answers_before(before, photos)])
         num_before = store.num_photos
         store = store.added(photos.features, photos.labels, photos.ids, num_classes, settings.features_per_class)
         # Where only sums are kept, the new photos are all there is to measure on.
@@ -301,6 +301,18 @@ def _digest_of(network: Network) -> str:
     return digest.hexdigest()
 
 
+def _answers_before(before: Knowledge | None, photos: NewPhotos) -> Tensor:
+    """What the classifier before this learn takes each new photo of a known class for, int64 `[N]`."""
+    answers = torch.full_like(photos.labels, NOT_MEASURED)
+    if before is not None:
+        is_known = photos.labels < len(before.class_names)
+        head = before.network.head
+        assert isinstance(head, RootHead)
+        weight, bias = head.weight.detach().cpu(), head.bias.detach().cpu()
+        answers[is_known] = (photos.features[is_known].float() @ weight.T + bias).argmax(1)
+    return answers
+
+
 def _compared(
     measured: Tensor,
     labels: Tensor,
@@ -310,9 +322,7 @@ def _compared(
     num_known: int,
 ) -> tuple[UpdateCheck, tuple[str, ...]]:
     """Accuracy before and after by class, and the known classes of which no photo was measured."""
-    before = torch.full_like(measured, NOT_MEASURED)
-    is_old = measured < len(last_answers)
-    before[is_old] = last_answers[measured[is_old]]
+    before = last_answers[measured]
     counts = (labels >= num_known) | (before != NOT_MEASURED)
     right, then, now = (values[counts].numpy() for values in (labels, before, answers))
     check = compare("held-out", right, then, now, class_names, num_known)

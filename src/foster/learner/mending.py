@@ -28,6 +28,7 @@ from foster.learner.features import NOT_MEASURED, scale_of, solve
 from foster.learner.knowledge import Knowledge
 from foster.learner.plan import entries_of, held_out_quota
 from foster.learner.reports import UNKNOWN, MendReport, UpdateCheck, compare
+from foster.networks.closed_form import ClosedFormHead
 from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
@@ -385,14 +386,16 @@ def _network_of_groups(
 ) -> Network:
     before, method = knowledge.network, knowledge.method
     # A network or head of a plug-in may keep something for each class that only its own `regrouped` knows of.
-    is_known = all("regrouped" in vars(type(part)) for part in (before, before.head))
+    kinds = [type(part) for part in (before, before.head)]
+    is_known = all("regrouped" in vars(kind) or kind.__module__.startswith("foster.") for kind in kinds)
     if is_known:
         with initialisation(Address(settings.seed, "frame for regrouped classes")):
             network = before.regrouped(regrouping.groups, after.task_sizes)
-    if not is_known or before.state_dict().keys() != network.state_dict().keys():
+    is_alike = is_known and type(network.head) is type(before.head)
+    if not is_alike or before.state_dict().keys() != network.state_dict().keys():
         raise DataError(f"method '{method}' has a network of its own kind, whose classes cannot be merged or forgotten")
     for class_id, group in enumerate(regrouping.groups):
-        if len(group) > 1 and not len(exemplars):
+        if len(group) > 1 and not len(exemplars) and not isinstance(before.head, ClosedFormHead):
             raise DataError(
                 f"method '{method}' keeps no exemplars, from which the output of a merged class is found; "
                 "use method=foster or another that does"

@@ -16,9 +16,9 @@ from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing, typical_side
 from foster.data.photos.find import Photos, some
 from foster.data.photos.stack import measured_sizes, none_readable
-from foster.errors import SettingsError
+from foster.errors import DataError, SettingsError
 from foster.learner.knowledge import Knowledge
-from foster.learner.reports import SharedPhotos
+from foster.learner.reports import UNKNOWN, SharedPhotos
 from foster.learner.work_folder import WorkFolder
 from foster.methods import method_class
 from foster.networks.adapted import TIMM_PREFIX, BackboneChoice, ModuleLike, choose_backbone
@@ -97,6 +97,8 @@ def make_plan(
 ) -> Plan:
     """Decide the size of the images, the backbone, and whether it is trained."""
     began = time.monotonic()
+    if UNKNOWN in photos.class_names:
+        raise DataError(f"'{UNKNOWN}' is the answer to things that were not learned: give this class another name")
     on_gpu = find_device(settings.device).type == "cuda"
     is_trained = on_gpu and len(photos) >= ENOUGH_PHOTOS
     may_be_frozen = settings.method == CLOSED_FORM or (settings.method == AUTO and not is_trained)

@@ -207,7 +207,7 @@ class Prediction:
     """The best classes of one image, or why it could not be read.
 
     `confidence` is from 0 to 1, and `top` has the best classes, each with its `label` and `probability`. `label` is
-    "unknown" where `is_unknown` (a class may have that name, too), and None where there is an `error`.
+    "unknown" where `is_unknown`, and None where there is an `error`.
     """
 
     name: Annotated[str, Field(serialization_alias="image")]
@@ -234,11 +234,6 @@ class Prediction:
             "top": [{"label": entry.label, "probability": entry.probability} for entry in self.top],
         }
         return facts if self.error is None else {**facts, "error": self.error}
-
-    def __str__(self) -> str:
-        if self.error is not None or self.confidence is None:
-            return f"{self.name}: cannot be read: {self.error}"
-        return f"{self.name}: {self.label} {100 * self.confidence:.1f} %"
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def learn_by_training(asked: Plan) -> tuple[Knowledge, LearnReport]:
             ahead = forecast(plan, method, task, engine)
             if plan.minutes is not None:
                 scale = fitted_scale(plan, ahead, plan.minutes)
-                ahead = ahead._replace(training=ahead.training * scale / plan.epochs_factor)
+                ahead = ahead.scaled(scale / plan.epochs_factor)
                 plan = replace(plan, settings=plan.settings.model_copy(update={"epochs_scale": scale}))
                 method = _method(plan, engine)
             plan.listener(events.LearnPlanned(plan.summary(), ahead.training + ahead.beside))
@@ -238,10 +238,11 @@ class TrainingPlan(Plan):
         def features_of(images: Stack) -> Tensor:
             parts = [torch.empty(0, network.feature_size).half()]
             for chunk in images.split(READ_AT_ONCE) if len(images) else ():
-                pixels = on_device(chunk, torch.device("cpu"))
-                if pixels.shape[2:] != resizing.size:
-                    pixels = functional.interpolate(pixels, resizing.size, mode="bilinear", antialias=True)
-                parts.append(stored_features(classifier.features(pixels)))
+                seen: Stack | Tensor = chunk
+                if chunk.shape[2:] != resizing.size:
+                    pixels = on_device(chunk, torch.device("cpu"))
+                    seen = functional.interpolate(pixels, resizing.size, mode="bilinear", antialias=True)
+                parts.append(stored_features(classifier.features(seen)))
             return torch.cat(parts)
 
         return features_of
@@ -449,10 +450,19 @@ def _method(plan: TrainingPlan, engine: Engine) -> Method[Any]:
 
 
 class Forecast(NamedTuple):
-    """The estimated seconds of the training, and of all else."""
+    """Of each phase the epochs and the estimated seconds of one, and the seconds of all that is not training."""
 
-    training: float
+    phases: tuple[tuple[int, float], ...]
     beside: float
+
+    @property
+    def training(self) -> float:
+        return sum(epochs * seconds for epochs, seconds in self.phases)
+
+    def scaled(self, factor: float) -> "Forecast":
+        """With `factor` times as many epochs of each phase, one at least."""
+        phases = ((max(1, round(factor * epochs)), seconds) for epochs, seconds in self.phases)
+        return self._replace(phases=tuple(phases))
 
 
 def forecast(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -> Forecast:
@@ -476,14 +486,17 @@ def forecast(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine
 
     with torch.random.fork_rng(devices=[]):
         phases = planned_phases(phases_of(actor, task), plan.batch_size, look_at)
-    training = sum(seconds * phase.steps for seconds, phase in zip(seconds_a_step, phases, strict=True))
+    timed = (
+        (phase.epochs, seconds * phase.steps / phase.epochs)
+        for phase, seconds in zip(phases, seconds_a_step, strict=True)
+    )
     # After each phase, all images are inferred twice: to measure, and to choose or describe those that are kept.
     beside = 2 * (plan.num_training_images + len(plan.held_out)) * sum(seconds_an_image)
     if frozen := plan.frozen_features:
         some = sample.stack[:NUM_FROZEN]
         frozen(some)  # the first time takes longer
         beside += (len(plan.train) + len(plan.held_out)) * _seconds_of(lambda: frozen(some), engine) / len(some)
-    return Forecast(training, beside)
+    return Forecast(tuple(timed), beside)
 
 
 def _seconds_of(work: Callable[[], object], engine: Engine) -> float:

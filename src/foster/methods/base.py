@@ -84,7 +84,7 @@ class Method(Generic[SettingsType]):
         if not isinstance(network, Network):
             made = "self.new_network(...) and self.network.with_new_classes(...) make one"
             raise TrainingError(
-                f"method {self._origin}: self.network is a Network, not a {type(network).__name__}; {made}"
+                f"method {self._origin}: self.network must be a Network, not a {type(network).__name__}; {made}"
             )
         self._network = network
 
@@ -99,7 +99,7 @@ class Method(Generic[SettingsType]):
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         """Yield the phases and evaluations of one task. Subclasses implement it."""
-        raise TrainingError(f"method {self._origin} has no phases(), which tells what is trained in a task")
+        raise TrainingError(f"method {self._origin} must implement phases(task)")
 
     def new_network(self, task_sizes: Sequence[int]) -> Network:
         """An untrained network with the shape that it has after tasks of these sizes."""
@@ -214,8 +214,8 @@ def checked_phases(method: Method[Any], phases: Iterable[Phase | Evaluate]) -> I
         if before.get(name) != content:
             kind = f"{type(method).__module__}.{type(method).__qualname__}"
             raise TrainingError(
-                f"method {kind} keeps self.{name} from one task to the next, which a resumed run would not have: what "
-                f"it must remember is a buffer of its network (register_buffer in new_network)"
+                f"method {kind} changes self.{name} during a task, which a resumed run would lose; keep it in a "
+                f"buffer of the network (register_buffer in new_network)"
             )
 
 

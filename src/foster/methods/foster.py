@@ -107,7 +107,7 @@ class Foster(Method[FosterSettings]):
         settings = self.settings
         if task.num_new and (settings.alignment == "weights" or settings.align_teacher):
             for network in boosted:
-                network.align(task.num_known, self.extra_scale(task))
+                network.align(task.num_known)
         teacher = boosted[0] if len(boosted) == 1 else joined(boosted)
         if settings.herding_features == "boosted" or not settings.compression:
             self.remember(task, teacher)
@@ -156,7 +156,7 @@ class Foster(Method[FosterSettings]):
         """Make the student the network of the task; align it and select exemplars by its features if the settings say
         so."""
         if task.num_new and self.settings.align_student:
-            student.align(task.num_known, self.extra_scale(task))
+            student.align(task.num_known)
         self.network = student
         if self.settings.herding_features == "compressed":
             self.remember(task)
@@ -188,10 +188,6 @@ class Foster(Method[FosterSettings]):
             network = plain
         network.load_state_dict(weights)
         return network
-
-    def extra_scale(self, task: Task) -> float:
-        """base^(known/new), an additional factor of aligned rows; 1 by default."""
-        return float(self.settings.align_exponent_base ** (task.num_known / task.num_new))
 
 
 def numbered(name: str, number: int, between: str = " ") -> str:

@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 from torch import nn
 
 from foster.errors import SettingsError, suggestion
-from foster.networks.efficientnet_lite import SCALES, EfficientNetLite
+from foster.networks.efficientnet_lite import EfficientNetLite
 from foster.networks.network import Backbone
 from foster.networks.resnet import (
     cifar_resnet,
@@ -33,7 +33,7 @@ _LARGE: dict[str, tuple[int, Callable[[], nn.Module]]] = {
 BACKBONES: dict[str, Callable[[], Backbone]] = {
     **{name: partial(cifar_resnet, depth) for name, depth in _SMALL.items()},
     **{name: partial(large_resnet, depth, stem) for name, (depth, stem) in _LARGE.items()},
-    **{f"efficientnet_lite{member}": partial(EfficientNetLite, member) for member in SCALES},
+    "efficientnet_lite0": EfficientNetLite,
     **{f"cosine_{name}": partial(cifar_resnet, depth, projection, False) for name, depth in _SMALL.items()},
     **{f"cosine_{name}": partial(large_resnet, depth, stem, False) for name, (depth, stem) in _LARGE.items()},
 }

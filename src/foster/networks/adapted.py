@@ -112,7 +112,7 @@ def check_choice(choice: object) -> None:
     """Raise SettingsError unless `choice` is a name, a module, or a function that makes one."""
     if not isinstance(choice, str) and not callable(choice):
         raise SettingsError(
-            "backbone: this is a name, a torch.nn.Module, or a class or function that makes one, "
+            "backbone must be a name, a torch.nn.Module, or a class or function that makes one, "
             f"not {type(choice).__name__}"
         )
 
@@ -125,8 +125,8 @@ def as_backbone(module: nn.Module, image_size: tuple[int, int], name: str) -> Ba
     out = _trial(module, image_size, name)
     if not isinstance(out, Tensor) or out.ndim not in (2, 4) or len(out) != NUM_TRIAL_IMAGES:
         raise SettingsError(
-            f"backbone '{name}' must give features [N, d] or maps [N, d, h, w], not {_described(out)}; "
-            "take its head away first"
+            f"backbone '{name}' must return features [N, d] or maps [N, d, h, w], not {_described(out)}; "
+            "remove its head first"
         )
     return ModuleBackbone(module, out.shape[1])
 
@@ -139,7 +139,7 @@ def check_backbone(backbone: Backbone, image_size: tuple[int, int], name: str) -
     actual, promised = _described(_trial(backbone, image_size, name)), [NUM_TRIAL_IMAGES, size]
     if actual != str(promised):
         raise SettingsError(
-            f"backbone '{name}' has feature_size = {size!r}, which promises features {promised}, but gives {actual}"
+            f"backbone '{name}' has feature_size = {size!r}, so it must return {promised}, but returns {actual}"
         )
 
 

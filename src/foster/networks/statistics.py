@@ -301,15 +301,6 @@ def ridge(second_moment: Tensor, sums: Tensor, penalty: float) -> Tensor:
     return torch.cholesky_solve(sums.T, factor).T
 
 
-def ridge_of_features(features: Tensor, labels: Tensor, num_classes: int, penalty: float) -> Tensor:
-    """The same weight `[C, d]` from features `[N, d]` and class ids `[N]`, where they are at hand: by the dual form,
-    H^T (H H^T + penalty I)^-1 Y, where there are fewer images than features."""
-    values, targets = features.double(), one_hot(labels.to(features.device), num_classes)
-    if len(values) >= values.shape[1]:
-        return ridge(values.T @ values, targets.T @ values, penalty)
-    return ridge(values @ values.T, targets.T, penalty) @ values
-
-
 def random_weights(num_inputs: int, num_features: int, address: Address) -> tuple[Tensor, Tensor]:
     """R `[num_inputs, num_features]` from N(0, 1 / num_inputs) and b `[num_features]` from 0.3 N(0, 1), float32. They
     depend only on the address."""

@@ -122,8 +122,9 @@ class RunArchive(Archive):
 
     @cached_property
     def scenario(self) -> Scenario:
+        settings = self.settings
         try:
-            return load_scenario(self.settings)
+            return load_scenario(settings)
         except FosterError as error:
             raise DataError(
                 f"the images of '{self.folder}' are not here: {error}; say where with --data, from Python data=..."

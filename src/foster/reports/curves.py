@@ -23,6 +23,7 @@ from foster.reports.style import (
     End,
     Look,
     columns,
+    format_of_panels,
     grid_of_axes,
     label_ends,
     look_of,
@@ -155,18 +156,20 @@ def variants_figure(named: Mapping[str, Sequence[RunResult]], title: str) -> Fig
 def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
     if not shown:
         raise DataError("there are no runs to draw")
-    ends = [[curve.end for curve in panel.curves] for panel in shown]
     num_columns = min(columns(2), len(shown))
-    width = AXES_WIDTH + 0.7 + max(end.width for panel in ends for end in panel)
-    height = max(
-        points(AXES_HEIGHT) * (1.0 if columns(2) == 2 else 0.75), *(sum(end.height for end in panel) for panel in ends)
-    )
+    of_panel = format_of_panels(num_columns)
+    with of_panel.used():
+        ends = [[curve.end for curve in panel.curves] for panel in shown]
+        width = AXES_WIDTH + 0.7 + max(end.width for panel in ends for end in panel)
+        least = points(AXES_HEIGHT) * (1.0 if columns(2) == 2 else 0.75)
+        height = max(least, *(sum(end.height for end in panel) for panel in ends))
     num_rows = math.ceil(len(shown) / num_columns)
     figure = new_figure(num_columns * width, num_rows * (height + points(0.9)), keeps_shape=False)
-    for axes, panel in zip(grid_of_axes(figure, len(shown), num_columns), shown, strict=True):
-        axes.set_title(wrapped(title if title and len(shown) == 1 else panel.title, width))
-        _draw(axes, panel)
-        label_ends(axes, [curve.end for curve in panel.curves], height)
+    with of_panel.used():
+        for axes, panel, labels in zip(grid_of_axes(figure, len(shown), num_columns), shown, ends, strict=True):
+            axes.set_title(wrapped(title if title and len(shown) == 1 else panel.title, width))
+            _draw(axes, panel)
+            label_ends(axes, labels, height)
     if title and len(shown) > 1:
         figure.suptitle(wrapped(title, num_columns * width), x=0.01, ha="left")
     return figure
@@ -293,7 +296,8 @@ def _curves(label: str, group: Group, look: Look) -> Iterator[Curve]:
         dashed = Look(look.colour, "" if len(runs[0].classes_seen) > 1 else look.marker, "--")
         for name in dict.fromkeys(name for run in runs for name in run.shown_variants):
             accuracies = [run.variants[name].accuracy for run in runs if name in run.variants]
-            if any(value is not None for row in accuracies for value in row):
+            later = [value for row in accuracies for value in (row[1:] or row)]  # the first task alone is no curve
+            if any(value is not None for value in later):
                 yield _curve(f"{short} {name}", dashed, runs, accuracies, is_result=False)
         yield _curve(label, look, runs, [run.accuracy for run in runs], is_result=True)
 

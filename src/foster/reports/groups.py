@@ -154,7 +154,7 @@ def _telling(recipes: Sequence[Recipe]) -> set[tuple[str, str]]:
 
 def _by_recipe(runs: Sequence[RunResult], conditions: Collection[tuple[str, str]]) -> list[Group]:
     """Split runs of one method and augmentation by their recipe and by what makes them incomparable."""
-    gone = _gone_settings(runs)
+    gone = {f"{runs[0].method}.{key}" for key in gone_settings(runs)}
     recipes: dict[tuple[Recipe, str], list[RunResult]] = {}
     for run in sorted(runs, key=lambda run: run.seed):
         recipe = tuple(pair for pair in _recipe(run) if pair[0] not in gone)
@@ -173,21 +173,13 @@ def _by_recipe(runs: Sequence[RunResult], conditions: Collection[tuple[str, str]
     return groups
 
 
-def _gone_settings(runs: Sequence[RunResult]) -> set[str]:
-    """Dotted keys of settings of a method that this version does not have, where all runs that have one agree on it."""
-    method = METHOD_SETTINGS.get(runs[0].method)
-    if method is None:
-        return set()
-    values: dict[str, set[str]] = {}
-    for run in runs:
-        for key, value in _recipe(run):
-            values.setdefault(key, set()).add(value)
-    section = f"{runs[0].method}."
-    return {
-        key
-        for key, found in values.items()
-        if key.startswith(section) and key.split(".")[1] not in method.model_fields and len(found) == 1
-    }
+def gone_settings(runs: Sequence[RunResult]) -> set[str]:
+    """Settings of the runs' method that this version does not have, where all runs that have one agree on it."""
+    name = runs[0].method
+    method = METHOD_SETTINGS.get(name)
+    sections = [section for run in runs if isinstance(section := run.settings.get(name), dict)]
+    keys = {key for section in sections for key in section if method and key not in method.model_fields}
+    return {key for key in keys if len({json.dumps(section[key]) for section in sections if key in section}) == 1}
 
 
 def varying_settings(runs: Sequence[RunResult]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from foster.errors import DataError
 from foster.reports.archive import Archive
 from foster.reports.results import RunResult
-from foster.reports.style import columns, grid_of_axes, new_figure, points, some_of, styled, wrapped
+from foster.reports.style import columns, format_of_panels, grid_of_axes, new_figure, points, some_of, styled, wrapped
 
 PANELS_IN_A_ROW = 3
 MOST_NAMED = 20
@@ -30,14 +30,14 @@ def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = 
     shown = [(result, name) for result, name in named if result.accuracy_matrix]
     if not shown:
         raise DataError("none of the runs has an accuracy matrix")
-    figure, panels = _panels(len(shown), 3.6)
-    for axes, (result, name) in zip(panels, shown, strict=True):
+    titles = [f"{name}, {result.scenario}: final\u00a0{result.final_accuracy:.1f}\u00a0%" for result, name in shown]
+    figure, panels = _panels(titles, 3.6)
+    for axes, (result, _) in zip(panels, shown, strict=True):
         size = len(result.accuracy_matrix)
         values = np.full((size, size), np.nan)
         for row, accuracies in enumerate(result.accuracy_matrix):
             values[row, : len(accuracies)] = accuracies
         picture = axes.imshow(values, vmin=0, vmax=100)
-        _without_frame(axes, f"{name}, {result.scenario}: final {result.final_accuracy:.1f}\u00a0%")
         tested = "test images" if result.counted_by == "tasks learned" else "classes"
         axes.set(xlabel=f"accuracy on the {tested} of task", ylabel="after task")
         numbers = range(0, size, max(1, size // 10))
@@ -56,14 +56,14 @@ def confusion_figure(archives: Sequence[Archive]) -> Figure:
     Classes are in order of arrival; lines separate tasks. A bright column on the right means that much is predicted as
     new classes.
     """
-    figure, panels = _panels(len(archives), 4.2)
+    places = [f", {archive.scenario_name}" if archive.scenario_name else "" for archive in archives]
+    titles = [f"{one.name}{place}: {one.accuracy:.1f}\u00a0%" for one, place in zip(archives, places, strict=True)]
+    figure, panels = _panels(titles, 4.2)
     for axes, archive in zip(panels, archives, strict=True):
         shares = confusion(*archive.predictions(), len(archive.class_names))
         # The square root shows small shares, which are most of what is wrong; a row without images stays blank.
         shown_shares = np.where(shares.any(1, keepdims=True), np.sqrt(shares), np.nan)
         picture = axes.imshow(shown_shares, vmin=0, vmax=1, interpolation="nearest")
-        scenario = f", {archive.scenario_name}" if archive.scenario_name else ""
-        _without_frame(axes, f"{archive.name}{scenario}: {archive.accuracy:.1f}\u00a0%")
         axes.set(xlabel="predicted", ylabel="true")
         _mark_tasks(axes, archive)
     bar = _colour_bar(figure, picture, panels, "share of the true class")
@@ -83,16 +83,18 @@ def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], num_class
     return counts
 
 
-def _panels(count: int, side: float) -> tuple[Figure, list[Axes]]:
-    num_columns = max(1, min(count, columns(PANELS_IN_A_ROW)))
-    figure = new_figure(num_columns * side + 0.8, -(-count // num_columns) * (side + 0.7))
-    return figure, grid_of_axes(figure, count, num_columns)
-
-
-def _without_frame(axes: Axes, title: str) -> None:
-    axes.set_title(wrapped(title, 3.4))
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
+def _panels(titles: Sequence[str], side: float) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel of about `side` inches, without a frame, for each title."""
+    num_columns = max(1, min(len(titles), columns(PANELS_IN_A_ROW)))
+    num_rows = -(-len(titles) // num_columns)
+    width = format_of_panels(num_columns).width or side + 0.8 / num_columns
+    figure = new_figure(num_columns * width, num_rows * (0.92 * width + points(0.9)), keeps_shape=False)
+    panels = grid_of_axes(figure, len(titles), num_columns)
+    for axes, title in zip(panels, titles, strict=True):
+        axes.set_title(wrapped(title, 0.85 * width))
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+    return figure, panels
 
 
 def _mark_tasks(axes: Axes, archive: Archive) -> None:

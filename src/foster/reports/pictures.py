@@ -55,9 +55,9 @@ def exemplar_figure(archive: Archive) -> Figure:
     return figure
 
 
-def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: int | None = None) -> Figure:
+def grad_cam_figure(archive: RunArchive) -> Figure:
     """Test images of known classes that the old network got wrong and the grown one gets right: the evidence of the old
-    and the new branches for the true class (Grad-CAM). By default of the last task that has such images."""
+    and the new branches for the true class (Grad-CAM), after the last task that has such images."""
     wanted = METHOD_SETTINGS[archive.method].grown_variant if archive.method in METHOD_SETTINGS else ""
     kept = [
         task
@@ -69,9 +69,9 @@ def grad_cam_figure(archive: RunArchive, task: int | None = None, num_images: in
         raise DataError(
             f"'{archive.folder}' keeps no network with a new branch; runs of method {able} with keep_networks=true do"
         )
-    for candidate in reversed(kept) if task is None else [task]:
-        growth = growth_of(archive, candidate)
-        chosen = corrected(archive, growth, candidate, num_images or NUM_EXPLAINED // (3 - columns(2)))
+    for task in reversed(kept):
+        growth = growth_of(archive, task)
+        chosen = corrected(archive, growth, task, NUM_EXPLAINED // (3 - columns(2)))
         if len(chosen.images):
             return _explained(archive, growth, chosen)
     raise DataError(f"the new branches corrected no test image of a known class in '{archive.folder}'")

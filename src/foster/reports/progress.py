@@ -72,7 +72,9 @@ class LineProgress(_Progress):
     def _follow(self, event: Event) -> None:
         match event:
             case events.TaskStarted() if not self._state.is_learn:  # a learn has shown its plan, and has one task
-                self._say(task_started_text(event))
+                known = f"{event.num_known} known" if event.num_known else "none known"
+                what = f"{counted(event.num_new, 'new class')}, {known}, {counted(event.num_images, 'image')}"
+                self._say(f"task {event.task + 1}/{event.num_tasks}: {what}")
             case events.PhaseStarted():
                 length = f"{counted(event.epochs, 'epoch')} of {counted(event.steps, 'step')}"
                 self._say(f"{where_text(event, self._state)}: {length}")
@@ -91,7 +93,7 @@ class LineProgress(_Progress):
                     self._say(f"downloading {event.name}: {received_text(event)}")
             case events.Decoding():
                 if event.num_done < event.num_total and self._is_due():
-                    self._say(f"{decoding_text(event)}: {event.num_done:,} of {event.num_total:,}")
+                    self._say(f"reading {event.what}: {event.num_done:,} of {event.num_total:,}")
 
     def _is_due(self) -> bool:
         return self._clock() - self._last_line >= SECONDS_BETWEEN_LINES
@@ -155,7 +157,7 @@ class TerminalProgress(_Progress):
                 self._show(f"downloading {event.name}", total=event.num_total or 1, completed=done, count=amount)
             case events.Decoding():
                 count = f"{event.num_done:,}/{event.num_total:,}"
-                self._show(decoding_text(event), total=event.num_total, completed=event.num_done, count=count)
+                self._show(f"reading {event.what}", total=event.num_total, completed=event.num_done, count=count)
             case events.RunEnded():
                 self._show("done")
 
@@ -212,12 +214,6 @@ def resumed_text(event: events.RunResumed, state: RunState) -> str:
     return f"resumed at task {event.task + 1}/{state.num_tasks} {reached}".rstrip()
 
 
-def task_started_text(event: events.TaskStarted) -> str:
-    known = f"{event.num_known} known" if event.num_known else "none known"
-    what = f"{counted(event.num_new, 'new class')}, {known}, {counted(event.num_images, 'image')}"
-    return f"task {event.task + 1}/{event.num_tasks}: {what}"
-
-
 SMALLEST_LOSS = 0.001
 
 
@@ -234,10 +230,6 @@ def received_text(event: events.Downloading) -> str:
     """`48.3 of 161.2 MiB`, or `48.3 MiB` where the total is not known."""
     end = f" of {event.num_total / 2**20:.1f}" if event.num_total else ""
     return f"{event.num_received / 2**20:.1f}{end} MiB"
-
-
-def decoding_text(event: events.Decoding) -> str:
-    return f"reading {event.what}"
 
 
 def decoded_text(event: events.PhotosDecoded) -> str:

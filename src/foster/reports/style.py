@@ -88,6 +88,13 @@ class FigureFormat:
 
 _FORMAT: ContextVar[FigureFormat] = ContextVar("format of figures", default=FigureFormat())  # noqa: B039
 
+
+def format_of_panels(num_columns: int) -> FigureFormat:
+    """The format in use with the width of one of so many panels side by side."""
+    wanted = _FORMAT.get()
+    return replace(wanted, width=wanted.width / num_columns) if wanted.width else wanted
+
+
 FORMATS = {"one-column": FigureFormat(width=3.4, font_size=7), "two-column": FigureFormat(width=7.0, font_size=8)}
 """Formats for a page of two columns: a figure in one column, or across both."""
 

@@ -164,9 +164,13 @@ def _summary_grid(scenario: str, groups: Sequence[Group], across_orders: bool) -
     names = ("method", "by", "augment", "class order")
     header = (*names, "n", "average", "final", "forgetting", *variants, "params", "time")
     finished = [index for index, group in enumerate(groups) if group.is_finished and not keeps_all_images(group.method)]
-    is_comparable = across_orders or share_orders(groups)
-    best = {(finished[0], header.index("average"))} if is_comparable and len(finished) > 1 else set()
-    note = "" if is_comparable else "rows of different class orders cannot be compared"
+    has_different = {
+        "class orders": not (across_orders or share_orders(groups)),
+        "augmentations": len({group.augmentation for group in groups}) > 1,
+    }
+    different = " or ".join(what for what, is_so in has_different.items() if is_so)
+    best = {(finished[0], header.index("average"))} if not different and len(finished) > 1 else set()
+    note = f"rows of different {different} cannot be compared" if different else ""
     return Grid(title, header, rows, len(names), note, frozenset(best)).with_shared_names_in_title()
 
 

@@ -15,9 +15,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
+from foster.data.photos.decode import ImageError
+from foster.errors import FolderError
 from foster.serving import routes
 from foster.serving.guard import COOKIE, Guard, is_same, refused, session_of
-from foster.serving.service import RunningService, Service
+from foster.serving.service import RunningService, Service, logger
 from foster.version import __version__
 
 ABOUT = (
@@ -59,6 +61,8 @@ def make_app(service: Service) -> ASGIApp:
     app.add_exception_handler(HTTPException, _not_done)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(ClientDisconnect, _left)
+    app.add_exception_handler(ImageError, _unreadable)
+    app.add_exception_handler(FolderError, _unwritable)
     app.add_exception_handler(Exception, _failed)
     app.state.service = service
     app.include_router(pages)
@@ -82,6 +86,15 @@ async def _not_valid(request: Request, error: Exception) -> JSONResponse:
 async def _left(request: Request, error: Exception) -> JSONResponse:
     """The client disconnected before its body was read. Only the metrics show this status."""
     return refused(499, "the client has disconnected")
+
+
+async def _unreadable(request: Request, error: Exception) -> JSONResponse:
+    return refused(422, f"the image cannot be read: {error}")
+
+
+async def _unwritable(request: Request, error: Exception) -> JSONResponse:
+    logger.error("%s", error)  # with the path, which the answer must not contain
+    return refused(507, "the feedback folder cannot be written; see the log of the server")
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:

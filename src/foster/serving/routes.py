@@ -1,7 +1,5 @@
 """All routes and the schemas of their answers, which `/openapi.json` describes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -12,12 +10,12 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from foster.data.photos.decode import ImageError, decode_photo
-from foster.errors import DataError, FolderError
+from foster.errors import DataError
 from foster.learner.familiarity import Unknown
 from foster.learner.reports import Prediction
 from foster.serving.feedback import FeedbackFolder, PhotosToLabel, StoredPhoto, preview
 from foster.serving.served import MOST_CLASSES, Served
-from foster.serving.service import RunningService, Service, logger
+from foster.serving.service import RunningService, Service
 from foster.version import __version__
 
 MOST_FILES = 64
@@ -165,8 +163,6 @@ async def explain(request: Request, service: RunningService, label: Label = None
     uploads = await read_images(request)
     try:
         served, shown, png = await service.heat_map(uploads[0].content, label)
-    except ImageError as error:
-        raise HTTPException(422, f"the image cannot be read: {error}") from None
     except KeyError:
         raise HTTPException(404, "there is no such class") from None
     headers = {"x-foster-label": quote(shown), "x-foster-bundle": f"{quote(served.name)} {served.version}"}
@@ -251,8 +247,12 @@ async def _stored(content: bytes, label: str, service: Service, feedback: Feedba
         decode_photo(content, 1)  # a photo that cannot be read cannot be learned
         return feedback.store(content, label)
 
-    with _without_paths():
+    try:
         answer = await service.in_thread(store)
+    except ImageError:
+        raise
+    except DataError as error:  # the label cannot be a folder's name
+        raise HTTPException(422, str(error)) from None
     if answer.before is None:
         service.metrics.feedback.inc()
     return answer
@@ -276,9 +276,8 @@ async def count_feedback(service: RunningService, feedback: Feedback) -> Feedbac
 @router.delete("/feedback/{photo}", status_code=204)
 async def take_back(photo: str, service: RunningService, feedback: Feedback) -> None:
     """Remove a photo from the feedback folder."""
-    with _without_paths():
-        if not await service.in_thread(lambda: feedback.remove(photo)):
-            raise HTTPException(404, "there is no such photo")
+    if not await service.in_thread(lambda: feedback.remove(photo)):
+        raise HTTPException(404, "there is no such photo")
 
 
 @router.get("/to-label")
@@ -292,17 +291,15 @@ async def list_to_label(service: RunningService, queue: Queue) -> WaitingPhotos:
 @router.get("/to-label/{photo}", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}})
 async def show_to_label(content: Content, service: RunningService) -> Response:
     """A photo that waits for a label, as a JPEG of at most 1,280 pixels a side."""
-    with _without_paths():
-        return Response(await service.in_thread(lambda: preview(content)), media_type="image/jpeg")
+    return Response(await service.in_thread(lambda: preview(content)), media_type="image/jpeg")
 
 
 @router.get("/to-label/{photo}/prediction")
 async def predict_to_label(photo: str, content: Content, service: RunningService) -> Prediction:
     """The prediction for a waiting photo."""
-    answered = await service.predict([content])
-    answer = answered.answers[0]
+    (answer,) = (await service.predict([content])).answers
     if isinstance(answer, ImageError):
-        raise HTTPException(422, f"the image cannot be read: {answer}")
+        raise answer
     return _shortened(answer, photo, NUM_CHOICES)
 
 
@@ -310,20 +307,6 @@ async def predict_to_label(photo: str, content: Content, service: RunningService
 async def label_photo(new: NewLabel, content: Content, service: RunningService, feedback: Feedback) -> StoredPhoto:
     """Give a waiting photo its label: a copy of it goes to the feedback folder."""
     return await _stored(content, new.label, service, feedback)
-
-
-@contextmanager
-def _without_paths() -> Iterator[None]:
-    """Turn errors into responses that contain no path of the machine."""
-    try:
-        yield
-    except ImageError as error:
-        raise HTTPException(422, f"the image cannot be read: {error}") from None
-    except FolderError as error:
-        logger.error("%s", error)
-        raise HTTPException(507, "the feedback folder cannot be written; see the log of the server") from None
-    except DataError as error:
-        raise HTTPException(422, str(error)) from None
 
 
 def _shortened(prediction: Prediction, name: str, num_classes: int) -> Prediction:

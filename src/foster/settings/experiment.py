@@ -245,7 +245,7 @@ def load_settings(
     """
     data, origin, folder = _read_source(source)
     if trusts_plugins is None:
-        trusts_plugins = source is None or folder != Path(source)  # a preset, or a file of their own
+        trusts_plugins = source is None or folder is None or not _is_of_run(Path(source))
     named = [] if trusts_plugins else plugins_asked(data, origin)
     if named:
         del data["plugins"]
@@ -279,6 +279,11 @@ def _names_in(file: str, folder: Path | None, origin: str) -> list[str]:
         count = counted(len(names), "name")
         raise SettingsError(f"class_order: {count} in {short(file)}; write one class name a line (in {origin})")
     return names
+
+
+def _is_of_run(path: Path) -> bool:
+    """Whether `path` is a folder, or the settings file in the folder of a run."""
+    return path.is_dir() or (path.name == "settings.toml" and (path.parent / "events.jsonl").exists())
 
 
 def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:

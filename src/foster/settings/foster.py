@@ -9,7 +9,6 @@ from foster.settings.fit import FitSettings, cosine
 from foster.settings.method import DistillationWeight, MethodSettings, Needs, Temperature, Turns
 
 IN_COMPRESSION = Needs("compression=true")
-ANY_ALIGNMENT = Needs("alignment=weights", "align_teacher=true", "align_student=true")
 
 
 class FosterSettings(MethodSettings):
@@ -70,8 +69,6 @@ class FosterSettings(MethodSettings):
     align_student: Annotated[bool, IN_COMPRESSION] = Field(
         False, description="Weight alignment of the compressed network."
     )
-    align_exponent_base: Annotated[float, ANY_ALIGNMENT] = Field(default=1.0, gt=0)
-    """The aligned rows are further multiplied by base^(known/new)."""
     herding_features: Literal["boosted", "compressed"] = "boosted"
     """The network whose features select exemplars."""
     boost_branches: int = Field(default=1, ge=1, le=8)

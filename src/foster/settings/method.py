@@ -18,10 +18,10 @@ Turns = Annotated[
 
 
 class Needs:
-    """Annotation of a setting that has an effect only with one of these `key=value`."""
+    """Annotation of a setting that has an effect only with this `key=value`."""
 
-    def __init__(self, *any_of: str) -> None:
-        self.any_of = any_of
+    def __init__(self, other: str) -> None:
+        self.other = other
 
 
 FIELD_FIRST_TASK = with_milestones(200, 60, 120, 170, weight_decay=5e-4)
@@ -78,17 +78,16 @@ class MethodSettings(Frozen):
         return getattr(self, self.unlabeled_key) if self.unlabeled_key else ""
 
     @classmethod
-    def needs(cls) -> dict[str, tuple[str, ...]]:
+    def needs(cls) -> dict[str, str]:
         """The settings that have an effect only together with another one, with the `key=value` that each needs."""
         notes = [(key, note) for key, field in cls.model_fields.items() for note in field.metadata]
-        return {key: note.any_of for key, note in notes if isinstance(note, Needs)}
+        return {key: note.other for key, note in notes if isinstance(note, Needs)}
 
     def lacking(self, key: str) -> str:
         """The `key=value` without which the setting of the dotted `key` has no effect; empty if it has one."""
-        needed = self.needs().get(key.partition(".")[0], ())
-        wanted = [(getattr(self, name), value) for name, _, value in (need.partition("=") for need in needed)]
-        is_met = any(own == (value == "true" or value) for own, value in wanted)
-        return "" if is_met else " or ".join(needed)
+        needed = self.needs().get(key.partition(".")[0], "")
+        name, _, value = needed.partition("=")
+        return "" if not needed or getattr(self, name) == (value == "true" or value) else needed
 
     def without_effect(self) -> dict[str, str]:
         """The settings that were changed without effect, with what each needs."""

@@ -1,10 +1,12 @@
 """Run studies: all their runs as one sweep; the page of a study is written when its last run is done."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from foster.errors import FosterError
 from foster.experiment.folder import RESULTS, RunFolder
+from foster.reports.groups import gone_settings
 from foster.reports.results import RunResult, find_results, read_result
 from foster.settings.base import FREE_SETTINGS, flat, make
 from foster.settings.experiment import Settings
@@ -70,15 +72,34 @@ def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResu
     """The finished results in `folder` that belong to one of the runs, by the run's settings as TOML."""
     wanted = {_identity(run.settings): run.settings.toml() for run in runs}
     found: dict[str, RunResult] = {}
+    for method, results in _by_method(folder).items():
+        gone = gone_settings(results)
+        for result in results:
+            known = {key: _without(section, gone) for key, section in result.settings.items() if key == method}
+            try:
+                settings = make(Settings, {**result.settings, **known}, str(result.path))
+            except FosterError:
+                continue  # a method that is not here, or other settings than today's
+            key = wanted.get(_identity(settings))
+            if key and result.finished:
+                found.setdefault(key, result)
+    return found
+
+
+def _by_method(folder: Path) -> dict[str, list[RunResult]]:
+    """The results files in `folder`; files of another kind are passed over."""
+    results: dict[str, list[RunResult]] = {}
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
         try:
             (result,) = find_results([path])
-            key = wanted.get(_identity(make(Settings, result.settings, str(path))))
         except FosterError:
-            continue  # a file of another kind, or of a method that is not here
-        if key and result.finished:
-            found.setdefault(key, result)
-    return found
+            continue
+        results.setdefault(result.method, []).append(result)
+    return results
+
+
+def _without(section: Any, keys: Collection[str]) -> Any:
+    return {key: value for key, value in section.items() if key not in keys} if isinstance(section, dict) else section
 
 
 def _identity(settings: Settings) -> frozenset[tuple[str, str]]:

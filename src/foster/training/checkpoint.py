@@ -148,7 +148,7 @@ class CheckpointStore:
                 if newest is None:
                     warn(f"checkpoint '{path}' is damaged ({_reason(error)}); trying the one before it")
         if manifests and newest is None:
-            raise FolderError(f"no checkpoint in '{self.folder}' is intact; start anew in another folder")
+            raise FolderError(f"no checkpoint in '{self.folder}' is intact; start again in another folder")
         return newest
 
     def _known(self, name: str, tensors: Tensors) -> _File | None:
@@ -211,7 +211,7 @@ def explained_misfit() -> Iterator[None]:
             raise
         raise FolderError(
             f"the checkpoint does not fit this run ({_reason(error)}); "
-            "was it written by another version? start anew in another folder"
+            "was it written by another version? start again in another folder"
         ) from None
 
 

@@ -53,7 +53,7 @@ class Phase:
     def __post_init__(self) -> None:
         """Raise TrainingError for a phase that cannot be trained."""
         if not isinstance(self.data, ImageSet) or not len(self.data):
-            raise TrainingError(f"phase '{self.name}' has no images; a memory that holds none gives None for exemplars")
+            raise TrainingError(f"phase '{self.name}' has no images; exemplars are None while the memory is empty")
         if not any(parameter.requires_grad for parameter in self.network.parameters()):
             raise TrainingError(f"phase '{self.name}' trains nothing: all parameters of its network are frozen")
         if (self.num_views > 1 or self.replay is not None) and not takes_batch(self.objective):
@@ -110,8 +110,8 @@ class Evaluate:
 def parts_of(phases: Iterable[Phase | Evaluate]) -> Iterator[Phase | Evaluate]:
     """The phases and evaluations that a method yields; raises TrainingError for anything else."""
     if not isinstance(phases, Iterable):
-        raise TrainingError(f"phases() must yield a Phase or an Evaluate, and returns {type(phases).__name__}")
+        raise TrainingError(f"phases() must yield phases, not return a {type(phases).__name__}")
     for part in phases:
         if not isinstance(part, Phase | Evaluate):
-            raise TrainingError(f"phases() yields a Phase or an Evaluate, not {type(part).__name__}")
+            raise TrainingError(f"phases() must yield a Phase or an Evaluate, not a {type(part).__name__}")
         yield part

@@ -214,7 +214,9 @@ class Step:
 def _check_terms(terms: object) -> None:
     """Raise TrainingError unless `terms` is a dictionary of scalar tensors."""
     if not isinstance(terms, dict) or not terms:
-        raise TrainingError(f"an objective returns its loss terms by name, {{'L_CE': ...}}, not {type(terms).__name__}")
+        raise TrainingError(
+            f"an objective must return loss terms by name, {{'L_CE': ...}}, not a {type(terms).__name__}"
+        )
     for name, term in terms.items():
         if not isinstance(term, Tensor) or term.ndim:
             what = f"of shape {list(term.shape)}" if isinstance(term, Tensor) else f"a {type(term).__name__}"
