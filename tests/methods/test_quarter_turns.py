@@ -1,23 +1,25 @@
 """Quarter turns beside the upright images of the first task."""
 
 import torch
-from small_course import SHORT, new_method, task_of, terms, train
+from small_course import SHORT, learn, new_method, task_of, terms, train
 
-from foster.methods.quarter_turns import quarter_turned
+from foster.methods.foster import Foster
+from foster.methods.quarter_turns import with_turned
 from foster.methods.ridge import RandomFeatureRidge
+from foster.networks.boosted import BoostedNetwork
+from foster.settings.foster import FosterSettings
 from foster.settings.methods import RidgeSettings
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 
 SETTINGS = RidgeSettings(first=SHORT, num_features=16)
 
 
-def test_images_are_turned_by_one_two_and_three_quarters_in_rotation() -> None:
+def test_images_are_followed_by_the_same_turned_by_one_two_and_three_quarters_in_rotation() -> None:
     images = torch.arange(5 * 3 * 4 * 4, dtype=torch.float32).view(5, 3, 4, 4)
-    turned, quarters = quarter_turned(images)
-    assert quarters.tolist() == [1, 2, 3, 1, 2]
-    for image, seen, number in zip(images, turned, quarters.tolist(), strict=True):
-        torch.testing.assert_close(torch.rot90(seen, -number, (1, 2)), image, rtol=0, atol=0)
-    assert (turned != images).flatten(1).any(1).all()
+    seen, quarters = with_turned(images)
+    assert quarters.tolist() == [0, 0, 0, 0, 0, 1, 2, 3, 1, 2]
+    for image, view, number in zip(images.repeat(2, 1, 1, 1), seen, quarters.tolist(), strict=True):
+        torch.testing.assert_close(torch.rot90(view, -number, (1, 2)), image, rtol=0, atol=0)
 
 
 def test_the_first_task_learns_to_tell_turns_and_the_network_stays_as_large_as_without_them() -> None:
@@ -35,3 +37,21 @@ def test_the_first_task_learns_to_tell_turns_and_the_network_stays_as_large_as_w
     assert set(after) == {"L_CE", "L_turn"}
     assert after["L_turn"] < before["L_turn"]
     assert list(turned.network.state_dict()) == list(upright.network.state_dict())
+
+
+def test_a_new_branch_learns_turns_while_boosting_and_the_boosted_network_stays_as_large() -> None:
+    settings = FosterSettings(first=SHORT, boost=SHORT, compress=SHORT, boost_turns="beside")
+    method = new_method(Foster, settings)
+    learn(method, 1)
+    task = task_of(method, 1)
+    phases = method.phases(task)
+    phase = next(phases)
+    assert isinstance(phase, Phase)
+    before = terms(phase, task)
+    train(phase, task)
+    after = terms(phase, task)
+    assert set(after) == {"L_LA", "L_FE", "L_KD", "L_turn"}
+    assert after["L_turn"] < before["L_turn"]
+    boosted = next(phases)
+    assert isinstance(boosted, Evaluate)
+    assert isinstance(boosted.network, BoostedNetwork)

@@ -19,8 +19,8 @@ from foster.losses import (
     logits_alignment,
 )
 from foster.methods.base import Method
-from foster.methods.quarter_turns import first_phase
-from foster.networks.boosted import BoostedNetwork, joined, move_towards
+from foster.methods.quarter_turns import TurnedNetwork, first_phase, with_turned
+from foster.networks.boosted import BoostedNetwork, BoostedOutput, joined, move_towards
 from foster.networks.modules import both, freeze
 from foster.networks.network import Network
 from foster.settings.foster import FosterSettings
@@ -74,7 +74,9 @@ class Foster(Method[FosterSettings]):
         scales = self.scales(task).to(self.context.device)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            out = network(images)
+            return terms_of(network(images), labels)
+
+        def terms_of(out: BoostedOutput, labels: Tensor) -> dict[str, Tensor]:
             terms = {"L_LA": logits_alignment(out.logits, labels, scales)}
             if settings.feature_enhancement:
                 terms["L_FE"] = feature_enhancement(out.new_branch_logits, labels)
@@ -83,7 +85,20 @@ class Foster(Method[FosterSettings]):
                 terms["L_KD"] = settings.distillation_weight * known
             return terms
 
-        return Phase(numbered("boost", number, "-"), network, objective, settings.boost, task.training)
+        name = numbered("boost", number, "-")
+        if settings.boost_turns == "none":
+            return Phase(name, network, objective, settings.boost, task.training)
+        old_size, num_features = network.old.feature_size, network.new_branch.feature_size
+        turned = TurnedNetwork.of(self, task, network, num_features, numbered("turns", number))
+
+        def objective_with_turns(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            seen, quarters = with_turned(images)
+            out = network(seen)
+            upright = BoostedOutput(*(part[: len(images)] for part in out))
+            turn_loss = turned.loss(out.features[:, old_size:], labels, quarters)
+            return {**terms_of(upright, labels), "L_turn": turn_loss}
+
+        return Phase(name, turned, objective_with_turns, settings.boost, task.training)
 
     def after_boost(self, task: Task, boosted: Sequence[BoostedNetwork]) -> BoostedNetwork | Network:
         """The mean of the boosted networks, aligned if the settings say so. It is the teacher of compression; without

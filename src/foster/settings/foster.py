@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from foster.settings.fit import FitSettings, cosine
-from foster.settings.method import DistillationWeight, FirstTurns, MethodSettings, Needs, Temperature
+from foster.settings.method import DistillationWeight, MethodSettings, Needs, Temperature, Turns
 
 IN_COMPRESSION = Needs("compression=true")
 
@@ -39,8 +39,9 @@ class FosterSettings(MethodSettings):
     published_augmentation = "auto"
 
     first: FitSettings = cosine(200)
-    first_turns: FirstTurns = "none"
+    first_turns: Turns = "none"
     boost: FitSettings = cosine(170)
+    boost_turns: Turns = "none"
     compress: FitSettings = cosine(130, weight_decay=0)
 
     beta_boost: float | tuple[float, ...] | Literal["auto"] = "auto"

@@ -11,9 +11,9 @@ from foster.settings.fit import FitSettings, Frozen, with_milestones
 
 Temperature = Annotated[float, Field(gt=0, description="The temperature of distillation, by which logits are divided.")]
 DistillationWeight = Annotated[float, Field(ge=0, description="The weight of distillation.")]
-FirstTurns = Annotated[
+Turns = Annotated[
     Literal["none", "beside"],
-    Field(description="beside: the first task also sees each image turned by quarters, and learns by how many."),
+    Field(description="beside: the phase also sees each image turned by quarters, and learns by how many."),
 ]
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from foster.settings.fit import FitSettings, cosine, with_milestones
 from foster.settings.foster import FosterSettings
-from foster.settings.method import DistillationWeight, FirstTurns, MethodSettings, Needs, Temperature
+from foster.settings.method import DistillationWeight, MethodSettings, Needs, Temperature, Turns
 
 
 class FinetuneSettings(MethodSettings):
@@ -143,7 +143,7 @@ class ClosedFormSettings(MethodSettings):
     first_variant = "trained"
     published_augmentation = "auto"
     first: FitSettings = cosine(200)
-    first_turns: FirstTurns = "none"
+    first_turns: Turns = "none"
     train_backbone: bool = True
     """False keeps the backbone as it is, for example a pretrained one, and trains nothing at all."""
     num_stages: int = Field(default=2, ge=1, le=8)
