@@ -81,18 +81,21 @@ def test_what_the_page_beyond_says_of_quarter_turns_is_what_the_files_say() -> N
         first, *others = (f"{metric(f'{name}-s{order}'):.2f}" for order in (1993, 1, 2))
         return f"{first} ({', '.join(others)})"
 
-    for folder, stem in (("checks/", "ridge-turns"), ("", "ridge")):
+    for folder, stem in (("", "ridge"), ("checks/", "ridge-no-turns"), ("", "slda")):
         row = [of_orders(f"{folder}cifar100-b50-{scenario}-{stem}") for scenario in ("inc10", "inc5", "inc2")]
         assert f"| {' | '.join(row)} | 0 |" in told
-    assert f"| {of_orders('checks/cifar100-b50-inc10-ridge-turns-16384')} |" in told
+    assert f"| {of_orders('checks/cifar100-b50-inc10-ridge-16384')} |" in told
+    for count in (1024, 2048, 4096):
+        row = [f"{average(f'checks/cifar100-b50-{name}-ridge-{count}-s1993'):.2f}" for name in ("inc10", "inc2")]
+        assert f"| {count:,} | {' | '.join(row)} |" in told
     by_order = [
-        fmean(average(f"checks/cifar100-b50-{name}-ridge-turns-s{order}") for name in ("inc10", "inc5", "inc2"))
+        fmean(average(f"cifar100-b50-{name}-ridge-s{order}") for name in ("inc10", "inc5", "inc2"))
         for order in (1993, 1, 2)
     ]
     first, second, third = (f"{value:.1f}" for value in by_order)
     assert f"it has {first} on all three protocols of B50 ({second} and {third} in class orders" in text("README.md")
-    ends = {of_orders(f"checks/cifar100-b50-{name}-ridge-turns", final_accuracy) for name in ("inc10", "inc5", "inc2")}
-    assert [f"it has {end} on all three" for end in ends if f"it has {end} on all three" not in told] == []
+    ends = {of_orders(f"cifar100-b50-{name}-ridge", final_accuracy) for name in ("inc10", "inc5", "inc2")}
+    assert [f"`ridge` has {end} on all three" for end in ends if f"`ridge` has {end} on all three" not in told] == []
 
 
 def test_what_the_page_on_studies_says_of_single_studies_is_what_they_say() -> None:
@@ -159,7 +162,16 @@ def test_the_rows_of_the_page_on_studies_are_those_of_the_studies() -> None:
         for name in ("components", "old-head")
         for line in (ROOT / "results" / "studies" / name / "study.md").read_text(encoding="utf-8").splitlines()
     }
-    assert len(told) == 9
+    check = json.loads(
+        (ROOT / "results" / "checks" / "cifar100-b50-inc10-foster-no-enhancement-beta0.90-s1993.json").read_text(
+            encoding="utf-8"
+        )
+    )
+    last = (check[key][-1] for key in ("new_accuracy", "old_accuracy"))
+    columns = (*(check[key] for key in ("average_incremental_accuracy", "final_accuracy")), *last)
+    boosted = check["variants"]["boosted"]["average_incremental_accuracy"]
+    found.add("".join(f" {value:.2f} |" for value in (*columns, boosted)))
+    assert len(told) == 10
     assert [numbers for numbers in told if numbers not in found] == []
 
 
