@@ -64,9 +64,7 @@ def stem_in(file: Path) -> Tensor:
 EXPECTED = {
     "foster": {"1 learn": 0.01, "2 boost": 0.01, "2 compress": 0.01},
     "der": {"1 learn": 0.01, "2 expand": 0.01},
-    "bic": {"1 learn": 0.01, "2 learn": 0.01, "2 correct": 0.1},
 }
-"""The correction of BiC trains two numbers and no backbone."""
 
 
 @pytest.mark.parametrize("method", EXPECTED)
@@ -141,7 +139,7 @@ def test_the_third_learn_is_task_two_and_has_the_second_value_of_a_list() -> Non
 
 
 def test_where_no_class_is_new_nothing_is_aligned() -> None:
-    learner = small_learner(foster={"alignment": "weights", "align_teacher": True, "align_student": True})
+    learner = small_learner(foster={"alignment": "weights"})
     learner.learn(digits("zero", "one"))
     told: list[Event] = []
     report = learner.learn(digits("one", first=50, last=90), listener=told.append)

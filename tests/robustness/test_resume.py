@@ -97,10 +97,8 @@ def test_foster_interrupted_and_resumed_equals_an_uninterrupted_run(tmp_path: Pa
 EVERYTHING = (
     "foster.boost_branches=2",
     "foster.compress_cutmix=0.5",
-    "foster.compress_start=0.5",
     "foster.compress_old_weight=1",
-    "foster.align_teacher=true",
-    "foster.align_student=true",
+    "foster.alignment=weights",
     "foster.herding_features=compressed",
 )
 

@@ -211,13 +211,6 @@ def test_small_batches_take_small_steps() -> None:
     assert settings.scaled_options(100, is_pretrained=False, batch_size=512).first.learning_rate == 0.1
 
 
-@pytest.mark.parametrize(
-    ("overrides", "reason"),
-    [
-        (["wa.temperature=3"], "the method is auto"),
-        (["foster.gamma=paper", "foster.alignment=none"], "it needs alignment=logits"),
-    ],
-)
-def test_an_override_that_changes_nothing_is_refused(overrides: list[str], reason: str) -> None:
-    with pytest.raises(SettingsError, match=f"has no effect: {reason} .on the command line.$"):
-        learner_settings(overrides)
+def test_an_override_of_another_method_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"wa\.temperature .*the method is auto .on the command line.$"):
+        learner_settings(["wa.temperature=3"])

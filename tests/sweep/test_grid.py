@@ -47,15 +47,6 @@ def test_a_setting_of_one_method_does_not_multiply_the_runs_of_another():
     ]
 
 
-def test_a_setting_that_needs_another_one_multiplies_only_the_runs_that_have_it():
-    grid = ["foster.alignment=none,logits", "foster.gamma=code,paper"]
-    assert [run.name.partition(",")[2] for run in plan_runs("digits", grid)] == [
-        "foster.alignment=none",
-        "foster.alignment=logits,foster.gamma=code",
-        "foster.alignment=logits,foster.gamma=paper",
-    ]
-
-
 def test_a_run_has_the_name_that_foster_run_gives_it_and_what_else_was_given():
     (usual,) = plan_runs("digits", ["seed=7"])
     assert usual.name == usual.settings.run_name

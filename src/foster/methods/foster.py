@@ -20,7 +20,7 @@ from foster.losses import (
 )
 from foster.methods.base import Method
 from foster.methods.quarter_turns import TurnedNetwork, first_phase, with_turned
-from foster.networks.boosted import BoostedNetwork, BoostedOutput, joined, move_towards
+from foster.networks.boosted import BoostedNetwork, BoostedOutput, joined
 from foster.networks.modules import both, freeze
 from foster.networks.network import Network
 from foster.settings.foster import FosterSettings
@@ -51,9 +51,12 @@ class Foster(Method[FosterSettings]):
         teacher = self.after_boost(task, boosted)
         yield Evaluate("boosted", teacher)
         if self.settings.compression:
-            student = self.student(task, boosted)
+            with self.initialising(task, "student"):
+                student = boosted[0].compressed()
             yield self.compress(task, teacher, student, boosted[0].old)
-            self.after_compress(task, student)
+            self.network = student
+            if self.settings.herding_features == "compressed":
+                self.remember(task)
 
     def num_branches(self, num_tasks: int) -> int:
         return 1 if self.settings.compression else num_tasks
@@ -104,7 +107,7 @@ class Foster(Method[FosterSettings]):
         """The mean of the boosted networks, aligned if the settings say so. It is the teacher of compression; without
         compression it is the network of the task. Exemplars may be selected by its features."""
         settings = self.settings
-        if task.num_new and (settings.alignment == "weights" or settings.align_teacher):
+        if task.num_new and settings.alignment == "weights":
             for network in boosted:
                 network.align(task.num_known)
         teacher = boosted[0] if len(boosted) == 1 else joined(boosted)
@@ -122,14 +125,6 @@ class Foster(Method[FosterSettings]):
         if self.settings.gamma == "paper":
             return logit_scales_of_paper(counts, beta, task.num_known)
         return logit_scales(counts, beta)
-
-    def student(self, task: Task, boosted: Sequence[BoostedNetwork]) -> Network:
-        """The student before compression: the old network, or by `compress_start` its mixture with the new branches."""
-        with self.initialising(task, "student"):
-            student = boosted[0].compressed()
-        if self.settings.start_of_compression < 1:
-            move_towards(student, boosted, self.settings.start_of_compression)
-        return student
 
     def compress(self, task: Task, teacher: nn.Module, student: Network, old: Network) -> Phase:
         settings, num_known = self.settings, task.num_known
@@ -150,15 +145,6 @@ class Foster(Method[FosterSettings]):
         unlabeled = self.context.unlabeled
         data = task.training if unlabeled is None else concatenate(task.training, unlabeled)
         return Phase("compress", student, objective, settings.compress, data, teachers=(teacher,))
-
-    def after_compress(self, task: Task, student: Network) -> None:
-        """Make the student the network of the task; align it and select exemplars by its features if the settings say
-        so."""
-        if task.num_new and self.settings.align_student:
-            student.align(task.num_known)
-        self.network = student
-        if self.settings.herding_features == "compressed":
-            self.remember(task)
 
     def compression_loss(self, task: Task) -> Callable[[Tensor, Tensor], Tensor]:
         """(student logits, teacher logits) -> loss, by the setting `compress_with`."""

@@ -163,17 +163,3 @@ def joined(networks: Sequence[BoostedNetwork]) -> Network:
     bias = torch.stack([network.bias for network in networks]).mean(0)
     branches = [*networks[0].old.frozen_branches(), *(copy.deepcopy(network.new_branch) for network in networks)]
     return Network(branches, Head.from_values(weight, bias))
-
-
-@torch.no_grad()
-def move_towards(student: Network, boosted: Sequence[BoostedNetwork], share: float) -> None:
-    """Set the student's weights to `share` of its own plus 1 - `share` of the mean of the new branches, with their
-    `new_branch_head`.
-
-    BatchNorm statistics are mixed in the same way; the mixture is wrong for both, and the first training steps replace
-    it.
-    """
-    branches = [Network([network.new_branch], network.new_branch_head).state_dict() for network in boosted]
-    for name, value in student.state_dict().items():
-        mean = torch.stack([branch[name].float() for branch in branches]).mean(0)
-        value.copy_(torch.lerp(mean, value.float(), share))

@@ -16,7 +16,7 @@ from pydantic import Field, SerializeAsAny, ValidationError, field_validator, mo
 from foster.errors import SettingsError, short, suggestion
 from foster.settings.augmentation import AUGMENTATIONS, augmentation_table
 from foster.settings.engine import EngineSettings, device_problem
-from foster.settings.fit import FitSettings, Frozen
+from foster.settings.fit import Frozen
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import load_plugins
@@ -119,12 +119,10 @@ class CommonSettings(Frozen):
         return f"{self.section}.{self.options.unlabeled_key}"
 
     def why_unused(self, key: str) -> str:
-        """Why a dotted key has no effect: it is another method's, or needs another setting. Empty if it has one."""
-        section, _, own_key = key.partition(".")
-        if section in METHOD_SETTINGS and section != self.section:
-            return f"the method is {self.method}"
-        lacking = self.options.lacking(own_key) if section == self.section else ""
-        return f"it needs {lacking}" if lacking else ""
+        """Why a dotted key has no effect: it is another method's. Empty if it has one."""
+        section = key.partition(".")[0]
+        is_of_another = section in METHOD_SETTINGS and section != self.section
+        return f"the method is {self.method}" if is_of_another else ""
 
     def scheduled(self, epochs_factor: float, is_pretrained: bool, rate: float = 1.0) -> MethodSettings:
         """The method's settings with the epochs and learning rates to be used.
@@ -133,13 +131,8 @@ class CommonSettings(Frozen):
         backbone.
         """
         options, given = self.options.scaled(epochs_factor), self.learning_rate_scale
-
-        def with_rate(name: str, fit: FitSettings) -> FitSettings:
-            is_gentle = is_pretrained and name not in options.head_schedules
-            factor = rate * (PRETRAINED_RATE if is_gentle else 1) if given is None else given
-            return fit.model_copy(update={"learning_rate": factor * fit.learning_rate})
-
-        return options.with_schedules(with_rate)
+        factor = rate * (PRETRAINED_RATE if is_pretrained else 1) if given is None else given
+        return options.with_schedules(lambda fit: fit.model_copy(update={"learning_rate": factor * fit.learning_rate}))
 
     def complete(self) -> dict[str, Any]:
         """All settings as plain data, in the layout of a settings file: the options stand under the method's name."""
@@ -291,11 +284,9 @@ def apply_overrides(
 
 
 def check_used(overrides: Sequence[str], settings: CommonSettings, asked: str = COMMAND_LINE) -> None:
-    """Refuse a `key=value` without effect, unless it sets the default; `asked` names its place in messages."""
+    """Refuse a `key=value` without effect; `asked` names its place in messages."""
     for key in (override.partition("=")[0].strip() for override in overrides):
-        section, _, own_key = key.partition(".")
-        is_usual = section == settings.section and own_key.partition(".")[0] not in settings.options.without_effect()
-        if (reason := settings.why_unused(key)) and not is_usual:
+        if reason := settings.why_unused(key):
             raise SettingsError(f"{key} has no effect: {reason} ({asked})")
 
 

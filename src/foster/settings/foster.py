@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from foster.settings.fit import FitSettings, cosine
-from foster.settings.method import DistillationWeight, MethodSettings, Needs, Temperature, Turns
+from foster.settings.method import DistillationWeight, MethodSettings, Temperature, Turns
 
-IN_COMPRESSION = Needs("compression=true")
+Beta = Annotated[float, Field(ge=0, le=1)]
 
 
 class FosterSettings(MethodSettings):
@@ -31,7 +31,7 @@ class FosterSettings(MethodSettings):
     first_variant = "boosted"
     refreshes_by_phases = True
     fixed_options = ("compression",)
-    auto_values = MappingProxyType({"beta_boost": 0.95, "beta_compress": 0.97, "compress_start": 1.0})
+    auto_values = MappingProxyType({"beta_boost": 0.95, "beta_compress": 0.97})
     pretrained_values = MappingProxyType(
         {"beta_boost": 0.8, "beta_compress": 0.94}
     )  # the published values favour old classes
@@ -44,19 +44,19 @@ class FosterSettings(MethodSettings):
     boost_turns: Turns = "none"
     compress: FitSettings = cosine(130, weight_decay=0)
 
-    beta_boost: float | tuple[float, ...] | Literal["auto"] = "auto"
+    beta_boost: Beta | tuple[Beta, ...] | Literal["auto"] = "auto"
     """beta of logits alignment: one number, or one for each task after the first. 0 switches it off, 1 weighs classes
     by their number of images, auto is 0.95."""
-    beta_compress: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
+    beta_compress: Beta | Literal["auto"] = "auto"
     """beta of balanced distillation; 0 gives plain distillation, auto is 0.97."""
     temperature: Temperature = 2.0
     alignment: Literal["logits", "weights", "none"] = "logits"
     """The correction of the bias to new classes while boosting: scaled logits, weight alignment afterwards, or none."""
-    gamma: Annotated[Literal["code", "paper"], Needs("alignment=logits")] = "code"
+    gamma: Literal["code", "paper"] = "code"
     """The scales of logits alignment as the code has them, or as the paper prints them."""
     feature_enhancement: bool = Field(True, description="L_FE: the new branch alone learns all classes, too.")
     distillation: bool = Field(True, description="L_KD: the old network is distilled while boosting.")
-    distillation_weight: Annotated[DistillationWeight, Needs("distillation=true")] = 1.0
+    distillation_weight: DistillationWeight = 1.0
     new_on_old: Literal["finetune", "zero", "zero_with_bias"] = "finetune"
     """The paper's O, the weights of the new classes on the old features: trained, fixed at 0, or fixed at 0 with a
     trained bias."""
@@ -66,24 +66,17 @@ class FosterSettings(MethodSettings):
     """Train the old classes' weights on the old features; the paper freezes them."""
     compression: bool = True
     """False keeps the boosted network, which then grows by a backbone a task."""
-    align_teacher: bool = Field(False, description="Weight alignment of the boosted network before compression.")
-    align_student: Annotated[bool, IN_COMPRESSION] = Field(
-        False, description="Weight alignment of the compressed network."
-    )
     herding_features: Literal["boosted", "compressed"] = "boosted"
     """The network whose features select exemplars."""
     boost_branches: int = Field(default=1, ge=1, le=8)
     """How many new branches are trained, one after the other, on the same frozen network; their mean is compressed."""
-    unlabeled: Annotated[str, IN_COMPRESSION] = ""
+    unlabeled: str = ""
     """Extra unlabeled images for compression: a dataset name or a folder of images."""
-    compress_with: Annotated[Literal["balanced", "paper", "plain"], IN_COMPRESSION] = "balanced"
+    compress_with: Literal["balanced", "paper", "plain"] = "balanced"
     """Balanced distillation as in the code, as the paper prints it, or plain distillation."""
-    compress_cutmix: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0, le=1)
+    compress_cutmix: float = Field(default=0.0, ge=0, le=1)
     """The share of images with CutMix while compressing; the teacher sees the same mixed images."""
-    compress_start: Annotated[Annotated[float, Field(ge=0, le=1)] | Literal["auto"], IN_COMPRESSION] = "auto"
-    """The student starts from this share of the old network's weights plus the rest of the new branches' mean; auto is
-    1, as published."""
-    compress_old_weight: Annotated[float, IN_COMPRESSION] = Field(default=0.0, ge=0)
+    compress_old_weight: float = Field(default=0.0, ge=0)
     """The weight of a second distillation while compressing, from the old network on the known classes."""
 
     def beta_boost_of(self, task: int) -> float:
@@ -95,14 +88,7 @@ class FosterSettings(MethodSettings):
     def beta_of_compression(self) -> float:
         return self.auto_values["beta_compress"] if self.beta_compress == "auto" else self.beta_compress
 
-    @property
-    def start_of_compression(self) -> float:
-        return self.auto_values["compress_start"] if self.compress_start == "auto" else self.compress_start
-
     def problem(self, num_tasks: int) -> str | None:
-        betas = self.beta_boost if isinstance(self.beta_boost, tuple) else (self.beta_boost_of(1),)
-        if not all(0 <= beta <= 1 for beta in betas):
-            return f"foster.beta_boost: each beta must lie in 0 <= beta <= 1 (got {self.beta_boost})"
         if self.sums == "probabilities" and not self.compression:
             return "foster.sums: probabilities can only be summed where the network is compressed (foster.compression)"
         if self.boost_branches > 1 and (not self.compression or self.sums == "probabilities"):
@@ -110,9 +96,9 @@ class FosterSettings(MethodSettings):
                 "foster.boost_branches: the mean of several branches' logits is compressed into one; "
                 "with compression=false or sums=probabilities it must be 1"
             )
-        if isinstance(self.beta_boost, tuple) and len(betas) < num_tasks - 1:
+        if isinstance(self.beta_boost, tuple) and len(self.beta_boost) < num_tasks - 1:
             return (
-                f"foster.beta_boost: {len(betas)} values, but the scenario boosts in {num_tasks - 1} tasks; "
+                f"foster.beta_boost: {len(self.beta_boost)} values, but the scenario boosts in {num_tasks - 1} tasks; "
                 "give one number or one value for each"
             )
         return None

@@ -151,7 +151,7 @@ class LearnerSettings(CommonSettings):
         return {**data, **plugins, "weights": Path(self.weights).name, self.section: options}
 
 
-def _bounded(_: str, fit: FitSettings) -> FitSettings:
+def _bounded(fit: FitSettings) -> FitSettings:
     """Clip gradients: the first steps of a new head could undo the pretraining."""
     return fit if fit.max_gradient is not None else fit.model_copy(update={"max_gradient": PRETRAINED_MAX_GRADIENT})
 

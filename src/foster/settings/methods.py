@@ -3,13 +3,13 @@
 The defaults are the schedules that a method's authors and the field use.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from foster.settings.fit import FitSettings, cosine, with_milestones
 from foster.settings.foster import FosterSettings
-from foster.settings.method import DistillationWeight, MethodSettings, Needs, Temperature, Turns
+from foster.settings.method import DistillationWeight, MethodSettings, Temperature, Turns
 
 
 class FinetuneSettings(MethodSettings):
@@ -56,7 +56,6 @@ class BicSettings(MethodSettings):
     summary = "replay with distillation, then two numbers a task correct the bias to new classes"
     paper = "Wu et al.: Large Scale Incremental Learning (BiC). CVPR 2019"
     look = ("#CC79A7", "X")
-    head_schedules = ("correction",)
     first: FitSettings = with_milestones(170, 60, 100, 140)
     later: FitSettings = with_milestones(170, 60, 100, 140)
     correction: FitSettings = with_milestones(170, 60, 100, 140)
@@ -73,8 +72,9 @@ class WaSettings(MethodSettings):
     later: FitSettings = with_milestones(170, 60, 100, 140)
     temperature: Temperature = 2.0
     weighting: Literal["fixed", "share"] = "fixed"
-    """CE + 2 KD as in the field's runs, or (1-l) CE + l KD with l = known/total as the WA paper prints it."""
-    distillation_weight: Annotated[DistillationWeight, Needs("weighting=fixed")] = 2.0
+    """fixed: CE + distillation_weight KD, as in the field's runs; share: (1-l) CE + l KD with l = known/total, as the
+    WA paper prints it."""
+    distillation_weight: DistillationWeight = 2.0
 
 
 class PodnetSettings(MethodSettings):
@@ -90,8 +90,8 @@ class PodnetSettings(MethodSettings):
     num_proxies: int = Field(default=10, ge=1, le=1000, description="Vectors that stand for a class.")
     spatial_weight: float = Field(default=5.0, ge=0, description="The weight of distances between pooled maps.")
     flat_weight: float = Field(default=1.0, ge=0, description="The weight of distances between features.")
-    margin: Annotated[float, Needs("hinge=true")] = Field(default=0.6, ge=0)
-    """By how much, in cosines, a class must win before its loss is 0."""
+    margin: float = Field(default=0.6, ge=0)
+    """With `hinge`: by how much, in cosines, a class must win before its loss is 0."""
     hinge: bool = False
     """Use the loss of PODNet's paper, which is 0 beyond the margin; false uses the loss of the published runs."""
     finetune_all: bool = False
