@@ -242,7 +242,8 @@ def labels_in(monkeypatch: pytest.MonkeyPatch, member: ProcessGroup, count: int)
 
 def photos(count: int) -> ImageSet:
     """The same as photos."""
-    return replace(numbered(count), stack=PhotoStack.of_tensor(numbered(count).images, learner_loader(Resizing(4, 4))))
+    stack = PhotoStack.of(list(numbered(count).images), learner_loader(Resizing(4, 4)))
+    return replace(numbered(count), stack=stack)
 
 
 @resident_alone

@@ -8,9 +8,10 @@ import pytest
 import sklearn_images
 import torch
 from registries import registries_kept
+from torch.nn import functional
 
 from foster.data.images import ImageSet
-from foster.data.sources import Dataset, load, register_dataset
+from foster.data.sources import Dataset, load, load_unlabeled, register_dataset
 from foster.errors import DataError
 from foster.experiment.parts import surveyed_facts
 from foster.settings.datasets import CATALOGUE, Asked, SyntheticSettings, dataset_facts
@@ -47,6 +48,17 @@ def test_digits_are_the_images_of_scikit_learn_in_grey(digits: Dataset) -> None:
         assert torch.equal(channel.double(), (original * 255 / 16).round())
     assert int(digits.train.images.max()) == 255
     assert digits.class_names[3] == "three"
+
+
+def test_unlabeled_images_are_training_images_in_the_size_of_the_others(synthetic: Dataset) -> None:
+    found = load_unlabeled("synthetic", (16, 16))
+    assert torch.equal(found.images, synthetic.train.images)
+    assert (found.labels.unique().tolist(), found.class_names) == ([-1], ())
+    small = load_unlabeled("synthetic", (4, 4)).images
+    pixels = synthetic.train.images.float()
+    assert small.dtype == torch.uint8
+    # Every pixel counts, also those between the places that plain interpolation reads.
+    assert (small.float() - functional.avg_pool2d(pixels, 4)).abs().mean() < 12
 
 
 def test_every_fifth_digit_of_a_class_is_a_test_image(digits: Dataset) -> None:

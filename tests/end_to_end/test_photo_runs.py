@@ -99,22 +99,6 @@ def test_every_method_learns_from_photos(method: str, small: Path, tmp_path: Pat
     assert len(results["accuracy"]) == 2
 
 
-@pytest.mark.parametrize("source", ["photos", "synthetic"])
-def test_photos_are_compressed_with_unlabeled_ones(source: str, small: Path, tmp_path: Path) -> None:
-    steps: list[int] = []
-
-    def count(event: events.Event) -> None:
-        if isinstance(event, events.PhaseStarted) and event.phase == "compress":
-            steps.append(event.steps)
-
-    name = str(small / "test") if source == "photos" else source
-    settings = settings_for(small, f"foster.unlabeled={name}", "checkpoint_minutes=5", "epochs_scale=0.006")
-    assert start(settings, tmp_path / "run", count)["finished"]
-    num_unlabeled = len(list((small / "test").rglob("*.jpg"))) if source == "photos" else 400
-    (num_steps,) = steps
-    assert 16 * num_steps == pytest.approx(12 + 8 + num_unlabeled, abs=16)
-
-
 def test_a_run_on_photos_is_resumed_in_the_middle_with_the_encoded_exemplars(
     data: Path, plain: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -136,7 +136,7 @@ def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monke
     with pytest.raises(DeviceError, match=r"engine\.compile=on"):
         longer_learner(engine={"compile": "on"}).learn(two)
     with pytest.raises(SettingsError, match=r"foster\.unlabeled"):
-        longer_learner(foster={"unlabeled": str(tmp_path)}).learn(two)
+        longer_learner(foster={"unlabeled": "cifar10"}).learn(two)
     assert num_read == []
     longer_learner(epochs_scale=0.001).learn(two)
     assert num_read == [80]

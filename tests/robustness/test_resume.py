@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 from tiny_runs import (
     Interruption,
     Outcome,
@@ -214,23 +213,3 @@ def test_an_intact_checkpoint_of_other_classes_or_weights_is_refused_in_one_line
     with pytest.raises((DataError, FolderError), match=r"classes|checkpoint") as caught:
         resume(tmp_path / "run")
     assert "\n" not in str(caught.value)
-
-
-def test_unlabeled_images_that_have_changed_are_not_trained_on_instead(tmp_path: Path):
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    for name in ("a", "b", "c"):
-        Image.new("RGB", (8, 8), (ord(name), 0, 0)).save(photos / f"{name}.png")
-    (photos / "broken.png").write_bytes(b"no image")
-    settings = tiny_settings("foster", *TWO_TASKS, f"foster.unlabeled={photos}")
-    told = interrupted(settings, tmp_path / "run", interruption("after the first task"))
-    (warning,) = [event.message for event in told if isinstance(event, events.Warned)]
-    assert "foster.unlabeled: 1 unreadable" in warning
-    assert "broken.png" in warning
-    gone = (photos / "a.png").read_bytes()
-    (photos / "a.png").unlink()
-    with pytest.raises(DataError, match=r"foster\.unlabeled"):
-        resume(tmp_path / "run")
-    (photos / "a.png").write_bytes(gone)
-    resume(tmp_path / "run")
-    assert RunFolder(tmp_path / "run").is_finished

@@ -164,10 +164,14 @@ def test_a_folder_with_the_name_of_a_preset_does_not_hide_the_preset(
     assert load_settings("digits").dataset == "digits"
 
 
-def test_a_run_does_not_train_on_its_own_later_images_without_their_labels() -> None:
-    with pytest.raises(SettingsError, match=r"foster\.unlabeled: 'digits'"):
-        load_settings("digits", ["foster.unlabeled=digits"])
-    assert load_settings("digits", ["foster.unlabeled=cifar10"]).remarks(5) == []
+@pytest.mark.parametrize(
+    ("dataset", "source"),
+    [("digits", "digits"), ("digits", "nowhere"), ("digits", "imagenet100"), ("imagenet100", "digits")],
+)
+def test_unlabeled_images_are_of_another_dataset_and_of_one_size(dataset: str, source: str) -> None:
+    """Its own images of later tasks must not be trained on."""
+    with pytest.raises(SettingsError, match=rf"foster\.unlabeled: '{source}' .*'{dataset}'.*cifar10, cifar100"):
+        load_settings("cifar100-b0-inc10", [f"dataset={dataset}", f"foster.unlabeled={source}"])
 
 
 def test_what_may_not_be_meant_is_remarked() -> None:
@@ -184,11 +188,10 @@ def test_what_may_not_be_meant_is_remarked() -> None:
 
 
 def test_where_files_lie_is_not_published() -> None:
-    settings = load_settings("digits", ["foster.unlabeled=/home/me/photos"], data="/home/me/data")
+    settings = load_settings("digits", ["weights=/home/me/w.safetensors"], data="/home/me/data")
     assert "data" not in settings.published()
-    assert settings.published()["foster"]["unlabeled"] == "photos"
-    assert load_settings("digits", ["foster.unlabeled=cifar10"]).published()["foster"]["unlabeled"] == "cifar10"
-    assert settings.nested()["foster"]["unlabeled"] == "/home/me/photos"
+    assert settings.published()["weights"] == "w.safetensors"
+    assert settings.nested()["weights"] == "/home/me/w.safetensors"
 
 
 def test_tasks_may_have_any_sizes_that_are_all_classes_together(tmp_path: Path) -> None:

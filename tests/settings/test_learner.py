@@ -26,7 +26,7 @@ def test_settings_survive_the_way_into_a_bundle_and_back() -> None:
 
 
 def test_what_belongs_to_the_machine_stays_on_the_machine() -> None:
-    private = ["device=cpu", "max_unreadable=3", "foster.unlabeled=/home/me", "weights=/home/me/w.safetensors"]
+    private = ["device=cpu", "max_unreadable=3", "weights=/home/me/w.safetensors"]
     nested = learner_settings(private).nested()
     assert not {"device", "engine", "max_unreadable"} & nested.keys()
     assert "/home/me" not in str(nested)
@@ -83,7 +83,7 @@ def test_changes_leave_everything_else_as_it_was() -> None:
     base = learner_settings(
         ["device=cpu", "engine.threads=2", "engine.compile=off", "checkpoint_minutes=0", "weights=here/w.safetensors"],
         max_unreadable=1000,
-        foster={"unlabeled": "photos/test", "beta_boost": 0.9},
+        foster={"beta_boost": 0.9},
     )
     changed = learner_settings(["foster.boost.epochs=3"], base=base, seed=2, engine={"threads": 1})
     before, after = flat(base.complete()), flat(changed.complete())
@@ -93,8 +93,6 @@ def test_changes_leave_everything_else_as_it_was() -> None:
         "foster.boost.epochs": 3,
     }
     assert (changed.max_unreadable, changed.weights) == (1000, "here/w.safetensors")
-    assert isinstance(changed.options, FosterSettings)
-    assert changed.options.unlabeled == "photos/test"
     assert learner_settings(base=base) == base
 
 

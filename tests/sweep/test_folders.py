@@ -159,7 +159,6 @@ def test_a_first_task_to_take_over_must_be_there_where_a_run_begins(
         ("weights=nowhere.safetensors", "weights: there is no file 'nowhere.safetensors'"),
         ("backbone=timm:resnet0", "backbone 'timm:resnet0'"),
         ("backbone=resnet33", "unknown backbone 'resnet33'"),
-        ("foster.unlabeled=nowhere", r"foster\.unlabeled: 'nowhere' is neither a folder nor a dataset"),
     ],
 )
 def test_what_would_make_every_run_fail_at_once_is_told_before_the_first(

@@ -135,10 +135,6 @@ class Stack(ABC):
         """Tell `follower` from now on of photos that are decoded."""
         return
 
-    @abstractmethod
-    def alike(self, images: Tensor) -> "Stack":
-        """Images uint8 `[N, 3, H, W]` of the size of these as a stack of the same kind."""
-
     def owners(self, num_processes: int) -> Tensor:
         """The rank of the process that works on each image, `[N]`."""
         return torch.arange(len(self)) * num_processes // max(1, len(self))
@@ -210,9 +206,6 @@ class TensorStack(Stack):
         if "contents" in state:
             raise ValueError("it holds photos, and the run has images of one size")
         return TensorStack(state["images"])
-
-    def alike(self, images: Tensor) -> "TensorStack":
-        return TensorStack(images)
 
     def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Epoch:
         return _TensorEpoch(self._tensor, order, augmentation, random)

@@ -82,10 +82,6 @@ class Scenario:
         """Report the decoding of photos to `follower`."""
         self._train.stack.follow(follower)
 
-    def kept_alike(self, images: ImageSet) -> ImageSet:
-        """Images of one size, in a stack of the kind of this scenario's images."""
-        return replace(images, stack=self._train.stack.alike(images.images))
-
     def __len__(self) -> int:
         return len(self.task_sizes)
 

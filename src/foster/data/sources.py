@@ -70,6 +70,17 @@ def load(
     return Dataset(name, train, test, facts.mean, facts.std)
 
 
+def load_unlabeled(
+    name: str, image_size: tuple[int, int], data_dir: Path | None = None, follower: Follower | None = None
+) -> ImageSet:
+    """The training images of a dataset, resized to `image_size`, with label -1."""
+    images = load(name, Asked(data_dir=data_dir), follower).train.images
+    if tuple(images.shape[2:]) != image_size:
+        smooth = interpolate(images.float(), size=image_size, mode="bilinear", antialias=True, align_corners=False)
+        images = smooth.round().clamp(0, 255).to(torch.uint8)
+    return ImageSet(images, torch.full((len(images),), -1), ())
+
+
 def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     read = facts.read_by
     if isinstance(read, str):

@@ -3,7 +3,6 @@
 import importlib
 import os
 import platform
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,7 @@ from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.store import PhotoLoader, Place
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
-from foster.data.sources import Dataset, counted, load, task_counts
-from foster.data.unlabeled import load_unlabeled, num_unlabeled
+from foster.data.sources import Dataset, counted, load, load_unlabeled, task_counts
 from foster.errors import DataError, DeviceError, SettingsError, explained
 from foster.methods import method_class
 from foster.methods.base import Context, Method
@@ -76,10 +74,8 @@ def image_side(settings: Settings) -> int:
 
 
 def check_named(settings: Settings) -> None:
-    """Refuse a backbone, weights or unlabeled images that are not there; nothing is downloaded, and no image read."""
+    """Refuse a backbone or weights that are not there; nothing is downloaded, and no image read."""
     chosen_backbone(settings, is_trained=not settings.weights).make()
-    if source := settings.options.unlabeled_source:
-        num_unlabeled(source, settings.unlabeled_key)
 
 
 def chosen_backbone(settings: Settings, is_trained: bool = False) -> BackboneChoice:
@@ -214,33 +210,25 @@ def obstacles(settings: EngineSettings, on_gpu: bool, dtype: torch.dtype) -> dic
     return {"compile": compile_obstacle, "capture": "", "kernels": kernels_obstacle}
 
 
-def build_method(
-    settings: Settings, scenario: Scenario, engine: Engine, warn: Callable[[str], None], follower: Follower
-) -> Method[Any]:
+def build_method(settings: Settings, scenario: Scenario, engine: Engine, follower: Follower) -> Method[Any]:
     """The chosen method, with the unlabeled images that it trains on."""
-    unlabeled = _unlabeled(settings, scenario.image_size, warn, follower)
-    if unlabeled is not None:
-        unlabeled = scenario.kept_alike(unlabeled)
+    unlabeled = _unlabeled(settings, scenario.image_size, follower)
     choice = chosen_backbone(settings)
     place = (engine.infer, engine.device, settings.selection, unlabeled, engine.normalised)
     context = Context(choice.make, settings.seed, *place)
     return method_at(settings, context, choice.is_pretrained)
 
 
-def _unlabeled(
-    settings: Settings, image_size: tuple[int, int], warn: Callable[[str], None], follower: Follower
-) -> ImageSet | None:
+def _unlabeled(settings: Settings, image_size: tuple[int, int], follower: Follower) -> ImageSet | None:
     source = settings.options.unlabeled_source
-    if not source:
-        return None
-    return load_unlabeled(source, image_size, settings.data_dir, warn, follower, settings.unlabeled_key)
+    return load_unlabeled(source, image_size, settings.data_dir, follower) if source else None
 
 
 def check_data(settings: Settings, follower: Follower) -> None:
     """Read all images of a run, so that missing or damaged ones are reported before it starts."""
     # The device may be on another machine.
     scenario = load_scenario(settings.model_copy(update={"device": "cpu"}), follower)
-    _unlabeled(settings, scenario.image_size, lambda message: None, follower)
+    _unlabeled(settings, scenario.image_size, follower)
 
 
 def method_at(settings: Settings, context: Context, is_pretrained: bool = False) -> Method[Any]:

@@ -15,7 +15,6 @@ from foster.data.images import ImageSet, as_stack
 from foster.data.photos.store import typical_photo_bytes
 from foster.data.scenario import num_held_out
 from foster.data.task import Task
-from foster.data.unlabeled import num_unlabeled
 from foster.errors import DataError
 from foster.evaluation.predict import Nothing
 from foster.experiment.first_task import check_phases, first_network_file
@@ -33,7 +32,7 @@ from foster.methods.base import Context, Method, checked_phases
 from foster.methods.refresh import phases_of_run
 from foster.networks.modules import evaluating
 from foster.networks.network import Output
-from foster.settings.datasets import DatasetFacts
+from foster.settings.datasets import CATALOGUE, DatasetFacts
 from foster.settings.experiment import Settings
 from foster.system.counts import duration, size_text
 from foster.system.output import plain_text
@@ -207,8 +206,8 @@ def make_plan(
         state_bytes.append(bytes_of_parameter(phase.fit))
         look_at(task, phase)
 
-    source, key = settings.options.unlabeled_source, settings.unlabeled_key
-    unlabeled = ImageSet(_blank(count := num_unlabeled(source, key)), torch.full((count,), -1), ()) if source else None
+    source = CATALOGUE.get(settings.options.unlabeled_source)
+    unlabeled = ImageSet(_blank(source.num_train), torch.full((source.num_train,), -1), ()) if source else None
     with torch.random.fork_rng(devices=[]):
         method = idle_method(settings, unlabeled, device)
         tasks = [_rehearsed(method, task, settings, look) for task in _tasks(facts, settings, method, per_class)]

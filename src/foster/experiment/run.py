@@ -10,7 +10,6 @@ from torch import Tensor
 
 from foster import events
 from foster.data.download import Follower
-from foster.data.images import images_digest
 from foster.data.photos.decode import quiet_pillow
 from foster.data.task import Task
 from foster.errors import DataError, FolderError, FosterError, short
@@ -74,10 +73,9 @@ class Experiment:
             mean, std = backbone.mean or self.scenario.mean, backbone.std or self.scenario.std
             computing = engine_settings(settings.engine, backbone.is_builtin)
             self.engine = build_engine(computing, settings.device, mean, std)
-            self.method = build_method(settings, self.scenario, self.engine, self._remarks.append, follower)
+            self.method = build_method(settings, self.scenario, self.engine, follower)
         self.method.memory.kind = self.scenario.kind
         self.record = Record(self.method.result_name)
-        self._unlabeled_digest = images_digest(self.method.context.unlabeled)
         self._trainer = Trainer(
             self.engine,
             settings.augmentation_settings,
@@ -212,7 +210,6 @@ class Experiment:
         facts = {
             "settings": self.settings.nested(),
             "classes": self.scenario.class_names,
-            "unlabeled": self._unlabeled_digest,
             "plugins": self._plugins,
             "record": self.record.state(),
         }
@@ -224,9 +221,6 @@ class Experiment:
         check_same_settings(state["settings"], self.settings)
         if list(self.scenario.class_names) != state["classes"]:
             raise DataError("the classes of the dataset are not those of the checkpoint; were its files exchanged?")
-        if state.get("unlabeled", self._unlabeled_digest) != self._unlabeled_digest:
-            key = self.settings.unlabeled_key
-            raise DataError(f"{key}: the images are not those that the run began with; put them back")
         self._check_plugins(state["plugins"])
 
     def _check_plugins(self, saved: list[dict[str, str]]) -> None:

@@ -396,7 +396,7 @@ def _check(plan: Plan, before: Knowledge | None) -> None:
                 "weights=PATH, or start from random weights with weights="
             ) from None
     if options.unlabeled_source:
-        raise SettingsError(f"{settings.unlabeled_key}: an experiment takes unlabeled images, a learner does not")
+        raise SettingsError(f"{settings.section}.unlabeled: an experiment takes unlabeled images, a learner does not")
     settings.quota(len({*known, *names}))
     if wrong := options.problem(len(before.task_sizes) + 1 if before else 1):
         raise SettingsError(wrong)

@@ -113,11 +113,6 @@ class CommonSettings(Frozen):
         """The name of the table that holds the options."""
         return DEFAULT_METHOD if self.method in self.untrained else self.method
 
-    @property
-    def unlabeled_key(self) -> str:
-        """The dotted key of the setting that names unlabeled images."""
-        return f"{self.section}.{self.options.unlabeled_key}"
-
     def why_unused(self, key: str) -> str:
         """Why a dotted key has no effect: it is another method's. Empty if it has one."""
         section = key.partition(".")[0]

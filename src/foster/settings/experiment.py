@@ -93,10 +93,13 @@ class Settings(CommonSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Settings":
-        if self.options.unlabeled_source == self.dataset:
+        source = self.options.unlabeled_source
+        small = [name for name, facts in CATALOGUE.items() if not facts.photo_augmentations]
+        # The run's own dataset has images of later tasks, and held-out ones.
+        if source and (source == self.dataset or source not in small or self.dataset not in small):
             raise ValueError(
-                f"{self.unlabeled_key}: '{self.dataset}' is the run's own dataset: images of later tasks, and those "
-                "held out, would be trained on"
+                f"{self.method}.unlabeled: '{source}' and '{self.dataset}', the dataset of the run, must be two "
+                f"datasets with images of one size: {', '.join(small)}"
             )
         if self.tasks == "given" and (self.task_sizes or self.class_order):
             raise ValueError("tasks: 'given' tasks have their own classes: leave out task_sizes and class_order")
@@ -195,9 +198,6 @@ class Settings(CommonSettings):
         data["engine"] = {key: value for key, value in data["engine"].items() if key != "photo_cache"}
         if "photos" in data and data["photos"]["subset"]:
             data["photos"] = data["photos"] | {"subset": Path(data["photos"]["subset"]).name}
-        source = self.options.unlabeled_source
-        if source not in CATALOGUE and source:
-            data[self.method][self.options.unlabeled_key] = Path(source).name
         return data
 
     def toml(self) -> str:

@@ -35,7 +35,6 @@ class FosterSettings(MethodSettings):
     pretrained_values = MappingProxyType(
         {"beta_boost": 0.8, "beta_compress": 0.94}
     )  # the published values favour old classes
-    unlabeled_key = "unlabeled"
     published_augmentation = "auto"
 
     first: FitSettings = cosine(200)
@@ -71,7 +70,7 @@ class FosterSettings(MethodSettings):
     boost_branches: int = Field(default=1, ge=1, le=8)
     """How many new branches are trained, one after the other, on the same frozen network; their mean is compressed."""
     unlabeled: str = ""
-    """Extra unlabeled images for compression: a dataset name or a folder of images."""
+    """Another dataset, whose training images are used for compression, without labels."""
     compress_with: Literal["balanced", "paper", "plain"] = "balanced"
     """Balanced distillation as in the code, as the paper prints it, or plain distillation."""
     compress_cutmix: float = Field(default=0.0, ge=0, le=1)

@@ -145,10 +145,9 @@ class LearnerSettings(CommonSettings):
         """As complete, without what belongs to the machine: of the weights' file, only the name, and of plug-ins those
         that a bundle needs."""
         data = {key: value for key, value in self.complete().items() if key not in MACHINE_KEYS}
-        options = {key: value for key, value in data[self.section].items() if key != self.options.unlabeled_key}
         needed = plugins_of({"method": self.method, "backbone": self.backbone})
         plugins = {"plugins": list(needed)} if needed else {}
-        return {**data, **plugins, "weights": Path(self.weights).name, self.section: options}
+        return {**data, **plugins, "weights": Path(self.weights).name}
 
 
 def _bounded(fit: FitSettings) -> FitSettings:

@@ -53,8 +53,6 @@ class MethodSettings(Frozen):
     """The values that `auto` stands for, by setting."""
     pretrained_values: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """The values of settings that are `auto`, in a learner with a pretrained backbone."""
-    unlabeled_key: ClassVar[str] = ""
-    """The setting that names unlabeled images, a dataset or a folder; empty if the method uses none."""
 
     first_task_options: ClassVar[tuple[str, ...] | None] = None
     """The settings on which the first task depends; None for all. Methods with `first` and `first_turns` train the
@@ -66,8 +64,8 @@ class MethodSettings(Frozen):
 
     @property
     def unlabeled_source(self) -> str:
-        """A dataset's name or a folder of unlabeled images; empty if there are none."""
-        return getattr(self, self.unlabeled_key) if self.unlabeled_key else ""
+        """The dataset of unlabeled images, by the setting `unlabeled` of methods that have it; empty for none."""
+        return getattr(self, "unlabeled", "")
 
     @property
     def schedules(self) -> dict[str, FitSettings]:

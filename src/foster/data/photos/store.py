@@ -453,15 +453,6 @@ class PhotoStack(Stack):
         store = PhotoStore(items, loader, title, ids)
         return cls([store], np.zeros(len(store), np.int16), np.arange(len(store)))
 
-    @classmethod
-    def of_tensor(cls, images: Tensor, loader: PhotoLoader) -> "PhotoStack":
-        """Images uint8 `[N, 3, H, W]` of the network's size as photos of that size."""
-        images = images.cpu()
-        stack = cls.of(list(images), loader, ids=[image_id(image) for image in images])
-        pixels = [image.permute(1, 2, 0).contiguous().numpy() for image in images]
-        stack.stores[0].keep(Decoded.of(np.arange(len(images)), pixels))
-        return stack
-
     def __len__(self) -> int:
         return len(self._numbers)
 
@@ -557,9 +548,6 @@ class PhotoStack(Stack):
 
     def follow(self, follower: Follower) -> None:
         self.loader.follower = follower
-
-    def alike(self, images: Tensor) -> "PhotoStack":
-        return PhotoStack.of_tensor(images, self.loader)
 
     def owners(self, num_processes: int) -> Tensor:
         return torch.from_numpy(owners_of(self._numbers, num_processes))
