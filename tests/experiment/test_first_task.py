@@ -65,6 +65,8 @@ def test_what_comes_after_the_first_task_may_differ(whole: Path):
         (("foster.first.epochs=9",), "first.epochs = 200 and not 9"),
         (("base_classes=3",), "base_classes = 2 and not 3"),
         (("augmentation=none",), "augmentation"),
+        (("method=ridge", "ridge.first.epochs=9"), "first.epochs = 200 and not 9"),
+        (("method=slda", "slda.first_turns=beside"), "first_turns = 'none' and not 'beside'"),
     ],
 )
 def test_a_first_task_that_was_another_one_is_refused(whole: Path, changes: tuple[str, ...], reason: str):
