@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from foster.data.imagenet import imagenet_trees, subset_names
-from foster.errors import DataError, SettingsError
-from foster.experiment.parts import surveyed_facts
-from foster.settings.base import check_used
-from foster.settings.datasets import PhotoSettings
+from foster.errors import DataError
 from foster.settings.experiment import load_settings
 from foster.settings.fit import FitSettings
 from foster.settings.foster import FosterSettings
@@ -38,10 +35,10 @@ def test_the_subset_is_the_first_hundred_of_the_1993_permutation() -> None:
 
 def test_a_flat_validation_folder_is_sorted_by_a_published_list(root: Path) -> None:
     with pytest.raises(DataError, match=r"LOC_val_solution\.csv"):
-        imagenet_trees(root, PhotoSettings(), is_subset=False)
+        imagenet_trees(root, is_subset=False)
     rows = [f"ILSVRC2012_val_{k + 1:08d},{WNIDS[(k * 7) % 1000]} 1 2 3 4" for k in range(1000)]
     (root / "LOC_val_solution.csv").write_text("\n".join(["ImageId,PredictionString", *rows]))
-    train, test = imagenet_trees(root, PhotoSettings(), is_subset=False)
+    train, test = imagenet_trees(root, is_subset=False)
     (root / "LOC_val_solution.csv").unlink()
     assert train.class_names == test.class_names == tuple(WNIDS)
     assert test.names[WNIDS[14]] == ["ILSVRC2012_val_00000003.JPEG"]
@@ -57,26 +54,15 @@ def test_the_ground_truth_of_the_development_kit_needs_its_table(root: Path) -> 
     numbers = [(k * 3) % 1000 + 1 for k in range(1000)]
     (root / "data" / "ILSVRC2012_validation_ground_truth.txt").write_text("\n".join(map(str, numbers)))
     with pytest.raises(DataError, match=r"meta\.mat"):
-        imagenet_trees(root, PhotoSettings(), is_subset=True)
+        imagenet_trees(root, is_subset=True)
     kind = [("ILSVRC2012_ID", "i4"), ("WNID", "U9")]
     backwards = np.array([(k + 1, WNIDS[999 - k]) for k in range(1000)], dtype=kind)
     savemat(str(root / "data" / "meta.mat"), {"synsets": backwards})
-    _, test = imagenet_trees(root, PhotoSettings(), is_subset=False)
+    _, test = imagenet_trees(root, is_subset=False)
     assert test.names[WNIDS[999]] == ["ILSVRC2012_val_00000001.JPEG"]
     assert test.names[WNIDS[996]] == ["ILSVRC2012_val_00000002.JPEG"]
-    _, subset = imagenet_trees(root, PhotoSettings(), is_subset=True)
+    _, subset = imagenet_trees(root, is_subset=True)
     assert subset.class_names == tuple(subset_names(WNIDS))
-
-
-def test_a_subset_of_ones_own_decides_how_many_classes_there_are(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("\n".join(["# my classes", *WNIDS[10:16]]))
-    overrides = [f"photos.subset={tmp_path / 'mine.txt'}", "increment=2", "base_classes=2"]
-    settings = load_settings("imagenet100-b0-inc10", overrides)
-    facts = surveyed_facts(settings)
-    assert (facts.num_classes, facts.num_train, facts.num_test) == (6, 6 * 1289, 300)
-    (tmp_path / "wrong.txt").write_text("n99999999\n")
-    with pytest.raises(DataError, match="1 of 1 "):
-        imagenet_trees(root, PhotoSettings(subset=str(tmp_path / "wrong.txt")), is_subset=True)
 
 
 def test_a_class_that_is_missing_among_the_validation_folders_is_named(tmp_path: Path) -> None:
@@ -85,25 +71,18 @@ def test_a_class_that_is_missing_among_the_validation_folders_is_named(tmp_path:
             (tmp_path / part / wnid).mkdir(parents=True)
             (tmp_path / part / wnid / "1.JPEG").touch()
     with pytest.raises(DataError, match=f"1 of 100 .*val': {WNIDS[0]}"):
-        imagenet_trees(tmp_path, PhotoSettings(), is_subset=True)
+        imagenet_trees(tmp_path, is_subset=True)
     (tmp_path / "val").rename(tmp_path / "test")
     with pytest.raises(DataError, match="val'"):
-        imagenet_trees(tmp_path, PhotoSettings(), is_subset=True)
-
-
-def test_what_a_dataset_does_not_look_at_is_refused() -> None:
-    for key in ("subset=mine.txt", "test_share=0.2"):
-        settings = load_settings("imagenet1000-b0-inc100", [f"photos.{key}"])
-        with pytest.raises(SettingsError, match=r"photos\..*imagenet1000"):
-            check_used([f"photos.{key}"], settings)
+        imagenet_trees(tmp_path, is_subset=True)
 
 
 def test_where_imagenet_is_missing_one_line_says_what_belongs_where(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"train/WNID/\*\.JPEG .*data=FOLDER"):
-        imagenet_trees(tmp_path, PhotoSettings(), is_subset=False)
+        imagenet_trees(tmp_path, is_subset=False)
     (tmp_path / "train" / "n1").mkdir(parents=True)
     with pytest.raises(DataError, match=r"1 class folders.* 1,000"):
-        imagenet_trees(tmp_path, PhotoSettings(), is_subset=False)
+        imagenet_trees(tmp_path, is_subset=False)
 
 
 @pytest.mark.parametrize(

@@ -134,9 +134,6 @@ def test_what_goes_wrong_in_a_dataset_of_ones_own_is_told_with_its_name() -> Non
         register_dataset("mine")(broken)
         with pytest.raises(DataError, match=r"'mine'.*ValueError: line 3"):
             surveyed_facts(load_settings(None, ["dataset=mine", "increment=2", "memory_total=20"]))
-        register_dataset("surveyed", survey=lambda facts, asked: broken(asked))(broken)
-        with pytest.raises(DataError, match=r"'surveyed'.*ValueError: line 3"):
-            surveyed_facts(load_settings(None, ["dataset=surveyed", "increment=2", "memory_total=20"]))
 
 
 @pytest.mark.parametrize("error", [DataError("a file of it is gone"), Stopped(signal.SIGTERM), MemoryError()])

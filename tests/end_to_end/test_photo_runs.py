@@ -122,13 +122,6 @@ def test_a_run_on_photos_is_resumed_in_the_middle_with_the_encoded_exemplars(
     assert archive.exemplars().image_size == (16, 16)
 
 
-def test_exemplars_can_be_encoded_once_more_at_the_size_in_which_photos_are_kept(small: Path, tmp_path: Path) -> None:
-    sides = ("photos.short_side=24",)
-    original = start(settings_for(small, *sides, method="replay"), tmp_path / "original")
-    again = start(settings_for(small, *sides, "photos.exemplars=reencoded", method="replay"), tmp_path / "again")
-    assert again["memory_bytes"] < original["memory_bytes"]
-
-
 def test_the_plan_counts_the_photos_of_the_folder(data: Path) -> None:
     plan = make_plan(settings_for(data))
     assert [task.new_images for task in plan.tasks] == [24, 24, 24]

@@ -66,8 +66,8 @@ def test_the_facts_of_synthetic_images_are_those_that_were_asked_for() -> None:
 
 
 def test_no_file_is_looked_at_for_the_facts() -> None:
-    nowhere = PhotoSettings(image_size=64, subset="/nowhere/list.txt")
-    for name, num_classes in (("folder", 0), ("imagenet100", 0), ("imagenet1000", 1000)):
+    nowhere = PhotoSettings(image_size=64)
+    for name, num_classes in (("folder", 0), ("imagenet100", 100), ("imagenet1000", 1000)):
         facts = dataset_facts(name, Asked(data_dir=Path("/nowhere"), photos=nowhere))
         assert (facts.num_classes, facts.image_size, facts.is_complete) == (num_classes, 64, num_classes > 0)
 

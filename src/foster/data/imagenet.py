@@ -5,7 +5,6 @@ A `Tree` has the file names of each class.
 
 import csv
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +18,8 @@ from foster.data.photos.decode import SUFFIXES
 from foster.data.photos.find import class_name, natural_order, read_text, shown, some
 from foster.errors import DataError, explained
 from foster.seeding import Address, generator
-from foster.settings.datasets import CATALOGUE, Asked, DatasetFacts, PhotoSettings
+from foster.settings.datasets import Asked, DatasetFacts
 from foster.system.counts import counted
-from foster.system.files import user_path
 
 NUM_CLASSES, NUM_OF_SUBSET, SUBSET_SEED = 1000, 100, 1993
 TEST_NAMES = ("test", "val", "validation")
@@ -99,18 +97,6 @@ def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
     return Tree(title, folders, names)
 
 
-def read_names(path: Path) -> list[str]:
-    """The class folders of a subset: the first word of every line."""
-    title = f"photos.subset: '{shown(path)}'"
-    words = [line.split() for line in read_text(path, title).splitlines()]
-    names = [line[0] for line in words if line and not line[0].startswith("#")]
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if not names or repeated:
-        what = f"'{repeated[0]}' stands in it twice" if repeated else "it is empty"
-        raise DataError(f"{title} must name each class folder once, but {what}")
-    return names
-
-
 def check_same_classes(train: Tree, test: Tree) -> None:
     """Raise DataError unless every class has training and test photos."""
     for name in test.class_names:
@@ -135,7 +121,7 @@ def _photos_below(folder: Path) -> list[str]:
     return names
 
 
-def imagenet_trees(folder: Path, photos: PhotoSettings, is_subset: bool) -> tuple[Tree, Tree]:
+def imagenet_trees(folder: Path, is_subset: bool) -> tuple[Tree, Tree]:
     """Training and test photos: `train/WNID/*.JPEG`, and `val/WNID/*.JPEG` or `val/*.JPEG` with a published list."""
     root = next((path for path in (folder, folder / "imagenet", folder / "ILSVRC2012") if _has(path, "train")), None)
     if root is None:
@@ -144,7 +130,7 @@ def imagenet_trees(folder: Path, photos: PhotoSettings, is_subset: bool) -> tupl
             f"and one of {', '.join(LISTS)}; download it from image-net.org and name its folder with data=FOLDER"
         )
     all_names = sorted(entry.name for entry in (root / "train").iterdir() if entry.is_dir())
-    names = _subset(all_names, photos, root) if is_subset else all_names
+    names = _subset(all_names, root) if is_subset else all_names
     if not is_subset and len(names) != NUM_CLASSES:
         raise DataError(
             f"'{shown(root / 'train')}' has {len(names)} class folders, not {NUM_CLASSES:,}; a part of ImageNet is "
@@ -162,15 +148,13 @@ def subset_names(all_names: list[str]) -> list[str]:
     return sorted(all_names[k] for k in order)
 
 
-def _subset(all_names: list[str], photos: PhotoSettings, root: Path) -> list[str]:
-    if photos.subset:
-        return sorted(read_names(user_path(photos.subset)))
+def _subset(all_names: list[str], root: Path) -> list[str]:
     if len(all_names) == NUM_OF_SUBSET:
         return all_names
     if len(all_names) != NUM_CLASSES:
         raise DataError(
             f"'{shown(root / 'train')}' has {len(all_names)} class folders: the 100 classes are chosen from all "
-            f"{NUM_CLASSES:,}, or are all that is there, or are named by photos.subset=FILE"
+            f"{NUM_CLASSES:,}, or are all that is there"
         )
     return subset_names(all_names)
 
@@ -229,18 +213,17 @@ LISTS: dict[str, Callable[[Path, list[str]], list[str]]] = {
 """The published lists of the classes of a flat `val` folder."""
 
 
-def folder_trees(folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, Tree]:
+def folder_trees(folder: Path, test_share: float, seed: int) -> tuple[Tree, Tree]:
     """Photos of one's own: `train` and `test` folders, or one tree and a share for testing."""
     if not folder.is_dir():
         raise DataError(f"there is no folder '{shown(folder)}' of photos; name theirs with data=FOLDER")
-    only = read_names(user_path(photos.subset)) if photos.subset else None
     has_train = _has(folder, "train")
-    train = read_tree(folder / "train" if has_train else folder, only)
+    train = read_tree(folder / "train" if has_train else folder)
     test_name = next((name for name in TEST_NAMES if _has(folder, name)), None)
     if test_name and has_train:
-        test = read_tree(folder / test_name, only)
-    elif photos.test_share:
-        train, test = train.divided(photos.test_share, seed)
+        test = read_tree(folder / test_name)
+    elif test_share:
+        train, test = train.divided(test_share, seed)
     else:
         raise DataError(
             f"there are no test photos beside {train.title}: set photos.test_share=0.2 to test on a fifth of them, or "
@@ -251,18 +234,10 @@ def folder_trees(folder: Path, photos: PhotoSettings, seed: int) -> tuple[Tree, 
 
 
 def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    """The facts of a dataset in folders, counted in the folders; for a subset of ImageNet, from the list of its
-    classes."""
+    """The facts of a dataset in folders: as published, or else counted in the folders."""
     if facts.is_complete:
         return facts
-    if facts.name == "imagenet100":
-        published = CATALOGUE[facts.name]
-        num_classes = len(read_names(user_path(asked.photos.subset)))
-        train, test = (
-            num_classes * round(count / published.num_classes) for count in (published.num_train, published.num_test)
-        )
-        return replace(facts, num_classes=num_classes, num_train=train, num_test=test)
-    to_train, to_test = trees(facts.name, asked.folder, asked.photos, asked.seed)
+    to_train, to_test = trees(facts.name, asked)
     seen = [names_of(to_train[: task + 1]) for task in range(len(to_train))]
     counts = [
         tuple(len(tree.names.get(name, ())) for name in names) for tree, names in zip(to_train, seen, strict=True)
@@ -273,12 +248,14 @@ def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
     return replace(found, class_names=seen[-1])
 
 
-def trees(name: str, folder: Path, photos: PhotoSettings, seed: int) -> tuple[list[Tree], list[Tree]]:
-    """The training and the test photos of a dataset in `folder`: one tree each, or one for each folder of a task."""
+def trees(name: str, asked: Asked) -> tuple[list[Tree], list[Tree]]:
+    """The training and the test photos of a dataset: one tree each, or one for each folder of a task."""
+    folder = asked.folder
     if name == "folder":
-        pairs = [folder_trees(of_task, photos, seed) for of_task in task_folders(folder) or [folder]]
+        places = task_folders(folder) or [folder]
+        pairs = [folder_trees(place, asked.photos.test_share, asked.seed) for place in places]
     else:
-        pairs = [imagenet_trees(folder, photos, is_subset=name == "imagenet100")]
+        pairs = [imagenet_trees(folder, is_subset=name == "imagenet100")]
     return [train for train, _ in pairs], [test for _, test in pairs]
 
 

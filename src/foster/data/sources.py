@@ -5,10 +5,9 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,9 +25,6 @@ from foster.seeding import Address, generator
 from foster.settings.datasets import CATALOGUE, USUAL, Asked, ChannelValues, DatasetFacts, dataset_facts
 from foster.settings.plugins import register
 from foster.system.signals import Stopped
-
-Asking = ParamSpec("Asking")
-Given = TypeVar("Given")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,13 +103,12 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     return train, test
 
 
-def _explained(name: str, function: Callable[Asking, Given]) -> Callable[Asking, Given]:
+def _explained(name: str, read: Callable[[Request], Any]) -> Callable[[Request], Any]:
     """A plug-in's function; an exception in it becomes a DataError with the dataset's name."""
 
-    @wraps(function)
-    def ask(*arguments: Asking.args, **keywords: Asking.kwargs) -> Given:
+    def ask(request: Request) -> Any:
         try:
-            return function(*arguments, **keywords)
+            return read(request)
         except (FosterError, Stopped, MemoryError):
             raise
         except Exception as error:
@@ -173,8 +168,6 @@ def register_dataset(
     image_size: int = 0,
     mean: ChannelValues = (0.5, 0.5, 0.5),
     std: ChannelValues = (0.25, 0.25, 0.25),
-    description: str = "",
-    survey: Callable[[DatasetFacts, Asked], DatasetFacts] | None = None,
 ) -> Callable[[Reader], Reader]:
     """A decorator for a function that takes a `Request` and returns training and test images, an `ImageSet` each.
 
@@ -184,16 +177,15 @@ def register_dataset(
         return read_images(request.folder / "train"), read_images(request.folder / "test")
     ```
 
-    The numbers may be left out: `survey(facts, asked)` then gives them, or else all images are read to count them.
-    `mean` and `std` are those of pixel values from 0 to 1.
+    Without the numbers, a plan reads all images to count them. `mean` and `std` are those of pixel values from 0 to 1.
+    The first line of the function's docstring describes the dataset in lists.
     """
-    is_complete = num_classes and num_train and num_test and image_size
 
     def enter(read: Reader) -> Reader:
         numbers = (num_classes, num_train, num_test, image_size)
-        text = description or (read.__doc__ or name).strip().splitlines()[0]
-        look = _explained(name, survey) if survey else None if is_complete else counted
-        facts = DatasetFacts(name, text, *numbers, mean, std, read_by=_explained(name, read), survey=look)
+        text = (read.__doc__ or name).strip().splitlines()[0]
+        survey = None if all(numbers) else counted
+        facts = DatasetFacts(name, text, *numbers, mean, std, read_by=_explained(name, read), survey=survey)
         register("dataset", CATALOGUE, name, facts, read)
         return read
 
@@ -239,7 +231,7 @@ def read_trees(request: Request) -> tuple[ImageSet, ImageSet]:
     """ImageNet, its subset, or photos of one's own: listed here, and decoded when a task needs them."""
     photos = request.photos
     loader = request.loader or PhotoLoader(photos.image_size, photos.kept_side)
-    train, test = trees(request.facts.name, request.folder, photos, request.seed)
+    train, test = trees(request.facts.name, request)
     names = names_of(train)
 
     def images(of_tasks: Sequence[Tree], what: str) -> ImageSet:

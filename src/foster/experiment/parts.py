@@ -136,7 +136,6 @@ def build_loader(settings: Settings, follower: Follower | None = None) -> PhotoL
         place,
         cache,
         max_unreadable=photos.max_unreadable,
-        reencodes=photos.exemplars == "reencoded",
         follower=follower or Follower(),
     )
 

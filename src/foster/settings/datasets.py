@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -49,13 +49,9 @@ class PhotoSettings(Frozen):
     short_side: int | None = Field(default=None, ge=0, le=4096)
     """Photos are stored with a shorter side of at most this many pixels; 0 keeps their size. The default is 8/7 of
     image_size, as usual for evaluation: 256 for 224."""
-    subset: str = ""
-    """A file with one class folder per line: only these are used; for imagenet100 in place of the usual subset."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
     """dataset=folder: the share of each class's photos that are used for testing, drawn by the seed, if there is no
     test folder."""
-    exemplars: Literal["original", "reencoded"] = "original"
-    """Exemplars are stored as the original files, or encoded again at the size in which photos are stored."""
     max_unreadable: int | None = Field(default=None, ge=0)
     """How many unreadable photos are tolerated; by default 10 %, but at least 3 and at most 100."""
 
@@ -133,10 +129,7 @@ def _synthetic_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
 
 
 def _photo_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    """The published facts. The number of classes in a user's own subset is unknown until its file is read."""
-    is_own_subset = facts.name == "imagenet100" and bool(asked.photos.subset)
-    num_classes = 0 if is_own_subset else facts.num_classes
-    return replace(facts, image_size=asked.photos.image_size, num_classes=num_classes)
+    return replace(facts, image_size=asked.photos.image_size)
 
 
 _CIFAR10_FILES = Published(
@@ -242,7 +235,7 @@ CATALOGUE: dict[str, DatasetFacts] = {
         replace(
             _IMAGENET,
             name="imagenet100",
-            description="ImageNet-100: the first 100 of its classes as the seed 1993 shuffles them, or photos.subset",
+            description="ImageNet-100: the first 100 of its classes as the seed 1993 shuffles them",
             num_classes=100,
             num_train=128_856,
             num_test=5_000,

@@ -174,8 +174,7 @@ class Settings(CommonSettings):
     def why_unused(self, key: str) -> str:
         section = key.partition(".")[0]
         if section in DATASET_SECTIONS:
-            is_meant = DATASET_SECTIONS[section](self.dataset) and self.dataset in DATASETS_OF.get(key, [self.dataset])
-            return "" if is_meant else f"the dataset is {self.dataset}"
+            return "" if DATASET_SECTIONS[section](self.dataset) else f"the dataset is {self.dataset}"
         return super().why_unused(key)
 
     def remarks(self, num_tasks: int) -> list[str]:
@@ -196,8 +195,6 @@ class Settings(CommonSettings):
         if self.weights:
             data["weights"] = Path(self.weights).name
         data["engine"] = {key: value for key, value in data["engine"].items() if key != "photo_cache"}
-        if "photos" in data and data["photos"]["subset"]:
-            data["photos"] = data["photos"] | {"subset": Path(data["photos"]["subset"]).name}
         return data
 
     def toml(self) -> str:
@@ -220,9 +217,6 @@ DATASET_SECTIONS: dict[str, Callable[[str], bool]] = {
     "photos": lambda dataset: bool(CATALOGUE[dataset].photo_augmentations),
 }
 """Sections that only some datasets use; the function tells which."""
-
-DATASETS_OF = {"photos.subset": ["imagenet100", "folder"], "photos.test_share": ["folder"]}
-"""Keys that only some datasets use, with these datasets."""
 
 
 def load_settings(

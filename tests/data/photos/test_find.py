@@ -12,7 +12,7 @@ import torch
 from photo_folders import write_classes
 from PIL import Image
 
-from foster.data.imagenet import Tree, check_same_classes, read_names, read_tree
+from foster.data.imagenet import Tree, check_same_classes, read_tree
 from foster.data.photos.decode import ImageError, Resizing, decode
 from foster.data.photos.find import (
     as_items,
@@ -332,18 +332,6 @@ def test_a_folder_without_photos_is_named(tmp_path: Path) -> None:
         read_tree(tmp_path)
     with pytest.raises(DataError, match="holds no folders"):
         read_tree(tmp_path / "a")
-
-
-def test_a_subset_names_each_folder_once(tmp_path: Path) -> None:
-    path = tmp_path / "subset.txt"
-    path.write_text("# a few\nn2 second\nn1\n")
-    assert read_names(path) == ["n2", "n1"]
-    path.write_text("n2\nn1\nn2\n")
-    with pytest.raises(DataError, match="'n2'"):
-        read_names(path)
-    path.write_text("\n")
-    with pytest.raises(DataError, match="it is empty"):
-        read_names(path)
 
 
 def test_a_share_of_each_class_is_taken_apart_by_the_seed() -> None:

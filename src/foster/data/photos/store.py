@@ -166,9 +166,7 @@ class PhotoLoader:
     max_unreadable: int | None = None
     resizing: Resizing | None = None
     """What a network sees of a photo in inference; by default the usual square in the middle. Where it is given, photos
-    get the id of what the network sees."""
-    reencodes: bool = False
-    """Whether exemplars are encoded again at the size in which photos are kept."""
+    get the id of what the network sees, and exemplars are encoded again at the size in which photos are kept."""
     follower: Follower = field(default_factory=Follower)
 
     @property
@@ -374,7 +372,7 @@ class PhotoStore:
 
     def content(self, number: int) -> bytes:
         """The photo as an exemplar: its file, or a JPEG of the size in which it is kept. Raises OSError."""
-        if not self.loader.reencodes or isinstance(self.items[number], bytes):
+        if self.loader.resizing is None or isinstance(self.items[number], bytes):
             return self.encoded(number)
         if self.is_loaded[number]:
             return jpeg_of(self.pixels(number).cpu().numpy())
@@ -753,7 +751,7 @@ def learner_loader(
     encoded at that size."""
     side = max(resizing.size)
     kept = round(side * 8 / 7)
-    return PhotoLoader(side, kept, device, place, cache, max_unreadable, resizing=resizing, reencodes=True)
+    return PhotoLoader(side, kept, device, place, cache, max_unreadable, resizing=resizing)
 
 
 def memory_of_files(files: Sequence[Sequence[tuple[str, bytes]]], resizing: Resizing) -> ExemplarMemory:
