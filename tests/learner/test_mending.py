@@ -104,7 +104,7 @@ def test_a_forgotten_class_can_be_learned_again(four: Learner) -> None:
     assert four.evaluate(*digits("zero", data=unseen_digits())).num_images
 
 
-@pytest.mark.parametrize("method", ["der", "bic", "icarl", "podnet"])
+@pytest.mark.parametrize("method", ["der", "icarl"])
 def test_other_methods_are_mended_and_learn_on(method: str, tmp_path: Path) -> None:
     learner = small_learner(method, memory_total=80, epochs_scale=0.002)
     learner.learn(digits("zero", "one", "two", last=20))
@@ -216,7 +216,7 @@ def test_merged_exemplars_take_turns_within_what_a_class_may_keep_and_give_it_it
     assert isinstance(before, Head)
     assert isinstance(head, Head)
     features = learner.classifier().features(exemplars.images)
-    row, bias = merged_row(*before.affine, features, exemplars.labels, [0, 1], known.temperature)
+    row, bias = merged_row(before.weight, before.bias, features, exemplars.labels, [0, 1], known.temperature)
     torch.testing.assert_close((head.weight.detach(), head.bias.detach()), expected_head(before, row, bias))
 
 

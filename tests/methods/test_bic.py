@@ -167,14 +167,3 @@ def test_a_grown_head_keeps_rows_and_corrections_and_starts_uncorrected_for_new_
         grown.weight.zero_()
     assert head.alpha.tolist() == [1, 1, 0.5]
     assert head.weight.any()
-
-
-def test_a_regrouped_head_gives_the_corrected_logits_without_a_correction() -> None:
-    head = corrected_head().grown(2)
-    with torch.no_grad():
-        head.newest.alpha.fill_(0.5)
-        head.newest.beta.fill_(-1)
-    regrouped = head.regrouped([(1,), (4,)], [1, 0, 1])
-    torch.testing.assert_close(regrouped(features()), head(features())[:, [1, 4]])
-    assert regrouped.task_sizes == (1, 0, 1)
-    assert regrouped.alpha.tolist() == [1, 1]

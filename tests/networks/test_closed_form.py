@@ -59,7 +59,7 @@ def test_tasks_one_after_the_other_give_the_head_of_all_images_at_once(kind: str
 def test_merged_classes_have_the_head_that_they_would_have_had(kind: str) -> None:
     features, labels = images_of()
     start = KINDS[kind](6, 4).standardised_by(features)
-    merged = start.with_images(features, labels).regrouped([[3], [0, 1], [2]], [3])
+    merged = start.with_images(features, labels).regrouped([[3], [0, 1], [2]])
     names = torch.tensor([1, 1, 2, 0])
     expected = KINDS[kind](6, 3).standardised_by(features).with_images(features, names[labels])
     assert_close(merged(features), expected(features), rtol=1e-4, atol=1e-5)
@@ -91,6 +91,6 @@ def test_a_network_shows_its_head_the_grid_of_its_last_stages_maps() -> None:
     heat = grad_cam(network.with_head(head), images, torch.tensor([0, 1]))
     assert heat.shape == (2, 16, 16)
     assert heat.max() == 1, "Grad-CAM explains such a network, too"
-    merged = network.with_head(head).regrouped([[1, 0]], [1])
+    merged = network.with_head(head).regrouped([[1, 0]])
     assert merged.num_classes == 1
     assert torch.equal(merged.features(images), features)

@@ -88,21 +88,6 @@ def test_a_regrouped_head_keeps_single_classes_and_gives_several_their_mean() ->
     head = Head(4, 4)
     with torch.no_grad():
         head.bias.uniform_()
-    logits, regrouped = head(random(5, 4)), head.regrouped([(0, 2), (3,)], [2])
+    logits, regrouped = head(random(5, 4)), head.regrouped([(0, 2), (3,)])
     assert torch.equal(regrouped.weight[1], head.weight[3])
     torch.testing.assert_close(regrouped(random(5, 4)), torch.stack([logits[:, [0, 2]].mean(1), logits[:, 3]], dim=1))
-
-
-@pytest.mark.parametrize("num_proxies", [1, 3])
-def test_a_regrouped_cosine_head_keeps_single_classes_and_its_split(num_proxies: int) -> None:
-    torch.manual_seed(0)
-    head = CosineHead(4, 3, num_proxies).grown(2)
-    regrouped = head.regrouped([(0, 4), (2,), (3,)], [2, 1])
-    assert (len(regrouped.old_proxies), len(regrouped.new_proxies)) == (2, 1)
-    torch.testing.assert_close(regrouped(random(5, 4))[:, 1:], head(random(5, 4))[:, 2:4])
-    several = regrouped.proxies[0]
-    parts = head.proxies[[0, 4]]
-    if num_proxies == 1:
-        torch.testing.assert_close(several, parts.mean(0))
-    else:
-        assert torch.equal(several, torch.stack([parts[0, 0], parts[1, 0], parts[0, 1]]))

@@ -77,7 +77,7 @@ def test_a_network_with_a_cosine_head_grows_by_classes() -> None:
 
 
 def test_a_regrouped_network_has_the_same_features_and_shares_nothing(network: Network) -> None:
-    regrouped = network.eval().regrouped([(0,), (2,)], [2]).eval()
+    regrouped = network.eval().regrouped([(0,), (2,)]).eval()
     before, after = network(images()), regrouped(images())
     assert torch.equal(after.features, before.features)
     torch.testing.assert_close(after.logits, before.logits[:, [0, 2]])

@@ -31,7 +31,6 @@ from foster.learner.reports import MendReport, UpdateCheck, check_not_unknown, c
 from foster.networks.closed_form import ClosedFormHead
 from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network
-from foster.seeding import Address, initialisation
 from foster.settings.learner import LearnerSettings
 from foster.system.files import user_path
 from foster.training.engine import find_device
@@ -342,7 +341,7 @@ def _regrouped_network(
         means = class_means(features_of(exemplars), exemplars.labels, knowledge.num_classes)
         return knowledge.classifier(device, temperature, means)
 
-    after = replace(after, network=_network_of_groups(before, after, settings, regrouping, everything[0], features_of))
+    after = replace(after, network=_network_of_groups(before, regrouping, everything[0], features_of))
     old, new = classifier(before), classifier(after, temperature=1.0)
     held_out, exemplars = after.images_of(after.held_out), after.images_of(after.exemplars)
     features = features_of(held_out)
@@ -368,22 +367,13 @@ def _regrouped_network(
 
 
 def _network_of_groups(
-    knowledge: Knowledge,
-    after: Knowledge,
-    settings: LearnerSettings,
-    regrouping: Regrouping,
-    exemplars: ImageSet,
-    features_of: Callable[[ImageSet], Tensor],
+    knowledge: Knowledge, regrouping: Regrouping, exemplars: ImageSet, features_of: Callable[[ImageSet], Tensor]
 ) -> Network:
     before, method = knowledge.network, knowledge.method
-    # A network or head of a plug-in may keep something for each class that only its own `regrouped` knows of.
-    kinds = [type(part) for part in (before, before.head)]
-    is_known = all("regrouped" in vars(kind) or kind.__module__.startswith("foster.") for kind in kinds)
-    if is_known:
-        with initialisation(Address(settings.seed, "frame for regrouped classes")):
-            network = before.regrouped(regrouping.groups, after.task_sizes)
-    is_alike = is_known and type(network.head) is type(before.head)
-    if not is_alike or before.state_dict().keys() != network.state_dict().keys():
+    # Another network or head may keep something for each class that is not known here.
+    is_linear = (type(before), type(before.head)) == (Network, Head)
+    network = before.regrouped(regrouping.groups) if is_linear or isinstance(before.head, ClosedFormHead) else None
+    if network is None or before.state_dict().keys() != network.state_dict().keys():
         raise DataError(f"method '{method}' has a network of its own kind, whose classes cannot be merged or forgotten")
     for class_id, group in enumerate(regrouping.groups):
         if len(group) > 1 and not len(exemplars) and not isinstance(before.head, ClosedFormHead):
@@ -393,7 +383,7 @@ def _network_of_groups(
             )
         if len(group) > 1 and isinstance(before.head, Head) and isinstance(network.head, Head):
             features, temperature = features_of(exemplars), knowledge.temperature
-            row = merged_row(*before.head.affine, features, exemplars.labels, group, temperature)
+            row = merged_row(before.head.weight, before.head.bias, features, exemplars.labels, group, temperature)
             with torch.no_grad():
                 network.head.weight[class_id], network.head.bias[class_id] = row
     return network

@@ -55,10 +55,6 @@ class BiasCorrectedHead(Head):
     def _for_each_class(self, values: list[nn.Parameter]) -> Tensor:
         return torch.cat([value.expand(size) for value, size in zip(values, self.task_sizes, strict=True)])
 
-    @property
-    def affine(self) -> tuple[Tensor, Tensor]:
-        return self.alpha[:, None] * self.weight, self.alpha * self.bias + self.beta
-
     def forward(self, features: Tensor) -> Tensor:
         return super().forward(features) * self.alpha + self.beta
 
@@ -69,13 +65,6 @@ class BiasCorrectedHead(Head):
         head.weight, head.bias = plain.weight, plain.bias
         for known, copied in zip(self.corrections, head.corrections, strict=False):
             copied.load_state_dict(known.state_dict())
-        return head
-
-    def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "BiasCorrectedHead":
-        """As `Head.regrouped`. Present corrections become part of weight and bias; the new ones are the identity."""
-        plain = super().regrouped(groups, task_sizes)
-        head = BiasCorrectedHead(plain.in_features, task_sizes).to(plain.weight)
-        head.weight, head.bias = plain.weight, plain.bias
         return head
 
 

@@ -49,8 +49,8 @@ class ClosedFormNetwork(Network):
         """The same network with `num_new` more classes; the backbone stays frozen."""
         return self.with_head(self.head.grown(num_new))
 
-    def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "ClosedFormNetwork":
-        return self.with_head(self.head.regrouped(groups, task_sizes))
+    def regrouped(self, groups: Sequence[Sequence[int]]) -> "ClosedFormNetwork":
+        return self.with_head(self.head.regrouped(groups))
 
 
 def averages(maps: Tensor, grid: int) -> Tensor:

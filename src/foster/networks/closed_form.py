@@ -82,7 +82,7 @@ class ClosedFormHead(nn.Module):
         head.bias = _constant(functional.pad(self.bias, (0, num_new)))
         return head
 
-    def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> Self:
+    def regrouped(self, groups: Sequence[Sequence[int]]) -> Self:
         """A head with one class for each group of present classes; see `Statistics.regrouped`."""
         return self._of(self.statistics.regrouped(groups))
 

@@ -59,11 +59,6 @@ class Head(nn.Module):
     def num_classes(self) -> int:
         return self.weight.shape[0]
 
-    @property
-    def affine(self) -> tuple[Tensor, Tensor]:
-        """The weight `[num_classes, in_features]` and bias `[num_classes]` of the logits."""
-        return self.weight, self.bias
-
     def forward(self, features: Tensor) -> Tensor:
         logits: Tensor = self.linear(features, self.weight, self.bias)
         return logits
@@ -81,12 +76,13 @@ class Head(nn.Module):
             head.bias[: self.num_classes] = self.bias
         return head
 
-    def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "Head":
-        """A new head with one class for each group of present classes, in tasks of these sizes.
+    def regrouped(self, groups: Sequence[Sequence[int]]) -> "Head":
+        """A new head with one class for each group of present classes.
 
         A class that is alone in its group keeps its logits exactly; several classes get the mean of theirs.
         """
-        return Head.from_values(*(torch.stack([part[list(group)].mean(0) for group in groups]) for part in self.affine))
+        parts = (self.weight, self.bias)
+        return Head.from_values(*(torch.stack([part[list(group)].mean(0) for group in groups]) for part in parts))
 
     @torch.no_grad()
     def align(self, num_known: int) -> float:
@@ -162,22 +158,4 @@ class CosineHead(nn.Module):
         with torch.no_grad():
             head.old_proxies.copy_(self.proxies)
             head.scale.copy_(self.scale)
-        return head
-
-    @torch.no_grad()
-    def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "CosineHead":
-        """A new head with one class for each group of present classes, in tasks of these sizes.
-
-        A class that is alone in its group keeps its proxies. For several classes, proxies are taken in turn; if each
-        has one, their mean is taken.
-        """
-        num_old = sum(task_sizes[:-1])
-        head = CosineHead(self.in_features, len(groups), self.num_proxies, num_old).to(self.new_proxies)
-        by_turns = [self.proxies[list(group)].transpose(0, 1).flatten(0, 1) for group in groups]
-        is_mean = self.num_proxies == 1
-        rows = [rows.mean(0, keepdim=True) if is_mean else rows[: self.num_proxies] for rows in by_turns]
-        proxies = torch.stack(rows)
-        head.old_proxies.copy_(proxies[:num_old])
-        head.new_proxies.copy_(proxies[num_old:])
-        head.scale.copy_(self.scale)
         return head

@@ -135,8 +135,8 @@ class Network(nn.Module):
         branches = cast(Iterable[Backbone], self.branches[len(old.branches) :])
         return Network(branches, Head.from_values(new_columns, self.head.bias))
 
-    def regrouped(self, groups: Sequence[Sequence[int]], task_sizes: Sequence[int]) -> "Network":
-        """The same backbones with a head that has one class for each group of present classes, as if it had grown by
-        tasks of these sizes. Present classes in no group are removed."""
-        branches = cast(Iterable[Backbone], copy.deepcopy(self.branches))
-        return Network(branches, self.head.regrouped(groups, task_sizes))
+    def regrouped(self, groups: Sequence[Sequence[int]]) -> "Network":
+        """The same backbones with a linear head that has one class for each group of present classes. Present classes
+        in no group are removed."""
+        assert isinstance(self.head, Head)
+        return Network(cast(Iterable[Backbone], copy.deepcopy(self.branches)), self.head.regrouped(groups))
