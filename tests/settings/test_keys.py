@@ -78,8 +78,6 @@ def test_the_suggested_key_belongs_to_the_method_in_use() -> None:
         ("foster.beta_boost=[0.9, 'x']", "foster.beta_boost.1", "'x'"),
         ("foster.beta_boost=[0.9, 0.9, 0.9]", "foster.beta_boost", "4 tasks"),
         ("foster.boost.schedule=milestones", "foster.boost", "milestones"),
-        ("replay.later.milestones=[50, 30]", "replay.later", "[50, 30]"),
-        ("replay.later.milestones=[0, 30]", "replay.later", "not 0"),
         ("class_order=['1', '2', '1']", "class_order", "'1'"),
         ("class_order=['1', '2']", "class_order", "10 classes"),
     ],

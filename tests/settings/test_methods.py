@@ -102,7 +102,7 @@ def test_what_foster_leaves_to_the_learner_is_the_published_number_in_a_run() ->
         ("published_augmentation", "auto", ["foster", "joint", "slda", "ridge"]),
         ("classifies_by", "nearest_mean", ["icarl", "podnet", "coil"]),
         ("uses_memory", False, ["finetune", "lwf", "joint", "slda", "ridge"]),
-        ("starts_anew", True, ["joint"]),
+        ("keeps_all_images", True, ["joint"]),
         ("refreshes_by_phases", True, ["foster", "slda", "ridge"]),
     ],
 )

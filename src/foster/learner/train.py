@@ -383,7 +383,7 @@ def _check(plan: Plan, before: Knowledge | None) -> None:
     settings, options, names = plan.settings, plan.settings.options, plan.photos.class_names
     known = before.class_names if before else ()
     again = [name for name in names if name in known]
-    if before is None or (options.starts_anew and len(again) < len(names)):
+    if before is None or (options.keeps_all_images and len(again) < len(names)):
         try:
             made = plan.backbone.make()
             if plan.backbone.is_builtin:  # others are tried whenever they are made

@@ -27,7 +27,7 @@ def phases_of(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
 
 def phases_of_run(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
     """The same in a run, where joint training starts from scratch in every task."""
-    return method.phases(task) if method.settings.starts_anew else phases_of(method, task)
+    return method.phases(task) if method.settings.keeps_all_images else phases_of(method, task)
 
 
 def grown_sizes(method: Method[Any], sizes: Sequence[int]) -> list[int]:

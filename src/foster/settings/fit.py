@@ -66,19 +66,11 @@ class FitSettings(Frozen):
     """Number of epochs in which the learning rate rises linearly, before epochs_scale; the schedule follows."""
 
     @model_validator(mode="after")
-    def _milestones_belong_to_their_schedule(self) -> "FitSettings":
+    def _parts_fit_together(self) -> "FitSettings":
         if self.milestones and self.schedule != "milestones":
             raise ValueError("milestones have no effect on a cosine schedule; add schedule=milestones")
         if self.schedule == "milestones" and not self.milestones:
             raise ValueError("schedule=milestones needs milestones, for example milestones=[80, 120]")
-        if list(self.milestones) != sorted(set(self.milestones)):
-            raise ValueError(f"milestones must rise, but are {list(self.milestones)}")
-        if self.milestones and self.milestones[0] < 1:
-            raise ValueError(f"milestones are numbers of epochs from 1 on, not {self.milestones[0]}")
-        return self
-
-    @model_validator(mode="after")
-    def _parts_fit_together(self) -> "FitSettings":
         if self.warmup_epochs >= self.epochs:
             raise ValueError(f"warmup_epochs must be fewer than the {self.epochs} epochs, not {self.warmup_epochs}")
         if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
@@ -90,7 +82,7 @@ class FitSettings(Frozen):
         """A warning about a schedule that is probably a mistake, as `key: warning`; else empty."""
         if self.optimizer != "sgd" and self.learning_rate > USUAL_RATE_OF_ADAM:
             return f"learning_rate: {self.learning_rate:g} is high for {self.optimizer}, whose usual rate is 0.001"
-        if not self.milestones or self.milestones[0] < self.epochs:
+        if not self.milestones or min(self.milestones) < self.epochs:
             return ""
         return f"milestones: {list(self.milestones)} lie beyond its {self.epochs} epochs; the rate never falls"
 

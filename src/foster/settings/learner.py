@@ -201,7 +201,7 @@ def _check_kept(base: LearnerSettings, settings: LearnerSettings, origin: str) -
     if base.method == CLOSED_FORM and settings.method not in LearnerSettings.untrained:
         base = base.model_copy(update={"method": settings.method, "options": settings.options})  # it goes on trained
     kept = [(key, getattr(base, key), getattr(settings, key)) for key in KEPT_FROM_THE_FIRST_LEARN]
-    if not base.options.starts_anew:
+    if not base.options.keeps_all_images:
         kept.append(("weights", Path(base.weights).name, Path(settings.weights).name))
     if base.method == settings.method:
         kept += [

@@ -42,9 +42,7 @@ class MethodSettings(Frozen):
     uses_memory: ClassVar[bool] = True
     """Whether it keeps exemplars of known classes."""
     keeps_all_images: ClassVar[bool] = False
-    """Whether all images are kept, without a budget."""
-    starts_anew: ClassVar[bool] = False
-    """Whether every task starts with a new backbone, which may be pretrained."""
+    """Joint training: all images are kept, without a budget, and every task of a run starts with a new backbone."""
     refreshes_by_phases: ClassVar[bool] = False
     """Whether a task without new classes is learned by its own phases, and not by methods/refresh."""
     fixed_options: ClassVar[tuple[str, ...]] = ()

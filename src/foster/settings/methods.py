@@ -128,7 +128,6 @@ class JointSettings(MethodSettings):
     paper = "upper bound of every class-incremental paper"
     look = ("#000000", "*")
     keeps_all_images = True
-    starts_anew = True
     uses_memory = False
     published_augmentation = "auto"
     first: FitSettings = cosine(200)
