@@ -109,6 +109,36 @@ def test_a_method_that_is_not_known_here_tells_the_settings_in_which_its_runs_di
     assert {group.name for group in groups} == {"stranger rate=1", "stranger rate=2"}
 
 
+def test_runs_of_an_edited_plug_in_are_apart_from_those_before(write_run):
+    paths = [
+        write_run(str(seed), method="stranger", seed=seed, environment={"device": "CPU", "plugins": {"lab": version}})
+        for seed, version in ((1, "a" * 64), (2, "b" * 64), (3, "b" * 64))
+    ]
+    assert {group.name: len(group.runs) for group in groups_of(*paths)} == {
+        f"stranger plugins.lab={'a' * 8}": 1,
+        f"stranger plugins.lab={'b' * 8}": 2,
+    }
+    assert [group.name for group in groups_of(*paths[1:])] == ["stranger"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"settings": {"recipe": "my.toml"}},
+        {"settings": {"recipe": "plus"}},
+        {"task_sizes": (3, 2)},
+        {"method": "wa"},
+        {"augmentation": "auto"},
+        {"evaluated_on": "validation"},
+    ],
+)
+def test_runs_of_another_kind_are_never_averaged(write_run, other):
+    groups = groups_of(
+        write_run("a", seed=1, task_sizes=(2, 2)), write_run("b", **{"seed": 2, "task_sizes": (2, 2), **other})
+    )
+    assert [len(group.runs) for group in groups] == [1, 1]
+
+
 def test_runs_with_other_settings_are_never_averaged(write_run):
     groups = groups_of(
         write_run("a", accuracy=(90, 80), settings=settings()),

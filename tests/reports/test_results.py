@@ -56,6 +56,7 @@ HOSTILE = {
     "an accuracy below 0": '{"accuracy": [-500, 60]',
     "an accuracy above 100": '{"final_accuracy": 200',
     "settings nested 900 deep": '{"settings": {"a": ' + "[" * 900 + "]" * 900 + "}",
+    "more tasks than a table has columns": '{"accuracy": [' + "1, " * 10_000 + "1]",
     "a seed that is a list": '{"seed": [1]',
     "variants without numbers": '{"variants": {"boosted": {}}',
     "a variant of other tasks": '{"variants": {"boosted": {"accuracy": [1], "average_incremental_accuracy": 1}}',

@@ -138,10 +138,11 @@ def test_the_page_holds_means_and_spreads_and_the_claim_beside_what_was_found(ou
     page = (tmp_path / "study.md").read_text()
     assert "| small | 2 | 67.00 ± 0.47 | 41.00 ± 1.41 |" in page
     assert "| Large is better. | about +5 | +6.0 | 2 | too little data |" in page
-    assert "on NVIDIA H200" in page
+    for ending in ("md", "tex"):
+        assert "seeds 0, 1, each with its own class order; on NVIDIA H200" in (tmp_path / f"study.{ending}").read_text()
     assert "epochs_scale" not in page
     runs = {"small": [replace(outcome.runs["small"][0], settings={"epochs_scale": 0.01})]}
-    assert ", epochs_scale=0.01, seed" in Outcome(outcome.study.model_copy(update={"claims": ()}), runs).markdown("")
+    assert Outcome(outcome.study, runs).grid().note == "digits-b0-inc2, epochs_scale=0.01; seed 0; on NVIDIA H200"
     for name in ("study.png", "study.svg", "study.json", "study.tex"):
         assert (tmp_path / name).stat().st_size > 500
 

@@ -1,5 +1,6 @@
 """Which folder a run of a sweep has, whatever was swept into the same place before."""
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from tiny_runs import records_of
 
 from foster.cli import main
 from foster.errors import FolderError, SettingsError
+from foster.experiment import parts
 from foster.reports.groups import by_scenario
 from foster.reports.results import find_results
 from foster.sweep.grid import PlannedRun, plan_runs
@@ -91,6 +93,22 @@ def test_what_a_sweep_varies_on_purpose_has_a_folder_each(hold: Callable[..., li
     assert num_folders(tmp_path) == 3
     assert names(hold("seed=1", "engine.precision=float32,bfloat16")) == names(both)
     assert names(hold("engine.precision=bfloat16", "seed=1,2"))[0] == both[1].name
+
+
+def test_a_run_of_an_edited_plug_in_is_trained_again_beside_the_one_before(
+    hold: Callable[..., list[PlannedRun]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def hold_version(version: str) -> str:
+        """The name of the run's folder, as if the plug-in now had this hash."""
+        monkeypatch.setattr(parts, "plugin_hashes", lambda asked, names: {"lab": version})
+        (run,) = hold()
+        results = {"finished": True, "environment": {"plugins": {"lab": version}}}
+        (tmp_path / run.name / "results.json").write_text(json.dumps(results))
+        return run.name
+
+    folders = [hold_version(version) for version in "abcba"]
+    assert len(set(folders)) == 3
+    assert folders[3:] == folders[1::-1], "an earlier version is recognised"
 
 
 def test_of_two_folders_with_the_same_run_the_finished_one_is_taken(

@@ -20,7 +20,7 @@ METHODS = ("finetune", "replay", "foster")
 def demo(
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. epochs_scale=0.1 for a quicker look."),
+        typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. epochs_scale=0.02 for a quicker look."),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder for the runs and the figure.")] = Path("runs/demo"),
     quiet: Quiet = False,

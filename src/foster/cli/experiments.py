@@ -430,7 +430,9 @@ def _comment(text: str) -> list[str]:
     return textwrap.wrap(" ".join(text.split()), 100, initial_indent="# ", subsequent_indent="# ")
 
 
-Folders = Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Run folders, or folders that hold some.")]
+Folders = Annotated[
+    list[Path], typer.Argument(metavar="RUN", help="Run folders, folders that hold some, or results files.")
+]
 Subjects = Annotated[
     list[Path], typer.Argument(metavar="RUN", help="Run folders, folders that hold some, results files, bundles.")
 ]

@@ -18,7 +18,7 @@ from foster.training.checkpoint import CheckpointStore, NoCheckpoints
 
 SETTINGS, RESULTS, CHECKPOINTS = "settings.toml", "results.json", "checkpoints"
 
-MAX_RESULTS_BYTES = 256 * 2**20
+MAX_RESULTS_BYTES = 64 * 2**20
 
 
 class RunFolder:

@@ -3,6 +3,7 @@
 import importlib
 import os
 import platform
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -246,6 +247,14 @@ def plugins_used(settings: Settings) -> dict[str, str]:
         "backbone": settings.backbone,
     }
     return plugin_hashes(settings.plugins, names)
+
+
+def has_same_plugins(results: Mapping[str, Any], settings: Settings) -> bool:
+    """Whether the results were computed by the plug-ins of `settings` as they are now; True where it is not known."""
+    environment = results.get("environment")
+    saved = environment.get("plugins") if isinstance(environment, dict) else None
+    versions = saved if isinstance(saved, dict) else {}
+    return all(versions.get(name, version) == version for name, version in plugins_used(settings).items())
 
 
 def describe_environment(engine: Engine) -> dict[str, Any]:

@@ -51,11 +51,6 @@ class Group:
         return self.runs[0].recipe
 
     @property
-    def detail(self) -> str:
-        """The recipe, all changes and the remark."""
-        return " ".join(filter(None, (self.recipe, *self.changes, self.remark)))
-
-    @property
     def name(self) -> str:
         """The method and what else tells the group from others in a table."""
         own = [change for change in self.changes if change not in self.shared]
@@ -219,11 +214,14 @@ def told_settings(runs: Sequence[RunResult]) -> list[Told]:
 
 def learning_settings(run: RunResult) -> dict[str, Any]:
     """The settings that decide what the run learns within its scenario, by dotted key:
-    `{"foster": {"beta": 1}}` -> `{"foster.beta": 1}`."""
+    `{"foster": {"beta": 1}}` -> `{"foster.beta": 1}`; and the first digits of the hash of each of its plug-ins."""
     method = METHOD_SETTINGS.get(run.method)
     silent = TOLD_ELSEWHERE | (MEMORY_KEYS if method and not method.uses_memory else frozenset())
     settings = _decided(flat({key: value for key, value in run.settings.items() if key not in silent}), run.method)
-    return {key: value for key, value in settings.items() if key != "augmentation"}  # a name has a column of its own
+    settings = {key: value for key, value in settings.items() if key != "augmentation"}  # it has a column of its own
+    plugins = run.environment.get("plugins")
+    versions = plugins.items() if isinstance(plugins, dict) else ()
+    return settings | {f"plugins.{name}": str(version)[:8] for name, version in versions}
 
 
 def _decided(settings: dict[str, Any], method: str) -> dict[str, Any]:

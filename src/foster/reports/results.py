@@ -18,7 +18,7 @@ from foster.system.output import printable
 FILE_NAME = "results.json"
 BESIDE_A_RUN = frozenset({".log", ".toml"})
 """Endings of files that a sweep writes beside a run's folder, under its name."""
-MAX_RESULTS_BYTES = 256 * 2**20
+MAX_RESULTS_BYTES, MAX_TASKS = 64 * 2**20, 10_000
 
 CLASSIFIERS = {"head": "head", "nearest_mean": "nearest mean"}
 """The classifiers with which every method is evaluated, as tables name them."""
@@ -56,7 +56,7 @@ class RunResult:
     settings: dict[str, Any]
     hardware: Words
     classes_seen: tuple[Count, ...]
-    accuracy: Annotated[list[Percent], Field(min_length=1)]
+    accuracy: Annotated[list[Percent], Field(min_length=1, max_length=MAX_TASKS)]
     average_incremental_accuracy: Percent
     final_accuracy: Percent
     forgetting: Change

@@ -142,6 +142,7 @@ def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -
     runs = [run for group in groups for run in group.runs]
     # A union, because two synthetic scenarios of one name may differ in size.
     counts = sorted({count for run in runs for count in run.counts})
+    has_orders = any(run.order_seed not in (None, run.seed) for run in runs)
     rows = []
     for name, run in ((group.name, run) for group in groups for run in group.runs):
         shown = {name: VariantResult(tuple(run.accuracy), run.average_incremental_accuracy)}
@@ -153,7 +154,7 @@ def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -
             rows.append((label, run.augmentation, run.seeds, *cells, average))
     return Grid(
         title=f"{titled(scenario, groups)}: accuracy (%) by number of {runs[0].counted_by}",
-        header=("method", "augment", "seed", *map(str, counts), "average"),
+        header=("method", "augment", "seed/order" if has_orders else "seed", *map(str, counts), "average"),
         rows=tuple(rows),
         num_names=3,
         note=_note(groups, has_different_orders=len({run.order_seed for run in runs}) > 1),
@@ -175,7 +176,12 @@ def _number(value: float | None, digits: int = 2) -> str:
 
 
 def _summary_grid(scenario: str, groups: Sequence[Group], across_orders: bool) -> Grid:
-    variants = list(dict.fromkeys(name for group in groups for name in group.variants))
+    # A variant that was not evaluated after every task has no average.
+    variants = [
+        name
+        for name in dict.fromkeys(name for group in groups for name in group.variants)
+        if any(group.is_finished and group.variant_averages(name) for group in groups)
+    ]
     rows = tuple(_summary_row(group, variants) for group in groups)
     has_spread = any(len(group.runs) > 1 for group in groups)
     has_mixed_orders = any(len({run.order_seed for run in group.runs}) > 1 for group in groups)
@@ -214,8 +220,8 @@ def _order_text(group: Group) -> str:
 
 
 def summary_records(results: Sequence[RunResult], *, across_orders: bool = False) -> list[dict[str, Any]]:
-    """The numbers of `summary_grids` as plain data, a dict a row; a standard deviation of one run is None. A setting
-    that is not the preset's in some row has a key of its own."""
+    """The numbers of `summary_grids` as plain data, a dict a row. The standard deviation of one run and the averages of
+    unfinished runs are None. A setting that is not the preset's in some row has a key of its own."""
     records = []
     scenarios = by_scenario(results, across_orders=across_orders)
     changed = iter(_changed_settings([group.runs[0] for groups in scenarios.values() for group in groups]))
@@ -224,7 +230,7 @@ def summary_records(results: Sequence[RunResult], *, across_orders: bool = False
             record: dict[str, Any] = {
                 "scenario": scenario,
                 "method": group.method,
-                "settings": group.detail,
+                "settings": " ".join(filter(None, (group.recipe, *group.changes))),
                 "augmentation": group.augmentation,
                 "classifier": classifiers(group.runs),
                 "class_order": _order_text(group),
@@ -234,9 +240,9 @@ def summary_records(results: Sequence[RunResult], *, across_orders: bool = False
                 "evaluated_on": group.runs[0].evaluated_on,
             }
             for name in ("average_incremental_accuracy", "final_accuracy", "forgetting"):
-                record |= _moments(name, [getattr(run, name) for run in group.runs])
+                record |= _moments(name, [getattr(run, name) for run in group.runs if run.finished])
             for variant in dict.fromkeys(name for run in group.runs for name in run.variants):
-                record |= _moments(f"{variant}_average", group.variant_averages(variant))
+                record |= _moments(f"{variant}_average", group.variant_averages(variant) if group.is_finished else [])
             for name in ("params", "memory_bytes"):
                 record[name] = round(statistics.fmean(getattr(run, name) for run in group.runs))
             record["train_seconds"] = statistics.fmean(run.train_seconds for run in group.runs)
@@ -246,7 +252,7 @@ def summary_records(results: Sequence[RunResult], *, across_orders: bool = False
 
 def run_records(results: Sequence[RunResult]) -> list[dict[str, Any]]:
     """A flat dict for each run: what it is, its numbers, the average of each variant, and the settings that are not the
-    preset's in some run."""
+    preset's in some run. The averages, final accuracy and forgetting of an unfinished run are None."""
     return [_run_record(run) | changed for run, changed in zip(results, _changed_settings(results), strict=True)]
 
 
@@ -265,9 +271,11 @@ def _plain(value: Any) -> Any:
 
 def _run_record(run: RunResult) -> dict[str, Any]:
     names = ("scenario", "method", "augmentation", "seed", "order_seed", "recipe", "classifier", "finished")
-    numbers = ("average_incremental_accuracy", "final_accuracy", "forgetting", "params", "memory_bytes")
-    record = {name: getattr(run, name) for name in (*names, "evaluated_on", *numbers, "train_seconds", "hardware")}
-    record |= {f"{name}_average": one.average_incremental_accuracy for name, one in run.variants.items()}
+    record = {name: getattr(run, name) for name in (*names, "evaluated_on")}
+    numbers = {name: getattr(run, name) for name in ("average_incremental_accuracy", "final_accuracy", "forgetting")}
+    numbers |= {f"{name}_average": one.average_incremental_accuracy for name, one in run.variants.items()}
+    record |= {name: value if run.finished else None for name, value in numbers.items()}
+    record |= {name: getattr(run, name) for name in ("params", "memory_bytes", "train_seconds", "hardware")}
     record |= {f"accuracy_{seen}": value for seen, value in zip(run.counts, run.accuracy, strict=True)}
     return record | {"path": str(run.path)}
 

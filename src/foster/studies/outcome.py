@@ -13,7 +13,7 @@ from rich.console import Group as Rendered
 from rich.text import Text
 
 from foster.reports.curves import variants_figure
-from foster.reports.groups import keeps_all_images
+from foster.reports.groups import by_scenario, keeps_all_images, titled
 from foster.reports.results import RunResult
 from foster.reports.style import COLOURS, PAPER, End, Look, label_ends, new_figure, points, save_figure, styled
 from foster.reports.tables import Grid, latex, markdown, shown
@@ -140,7 +140,8 @@ class Outcome:
         if len(self.scenarios) > 1 or any(variant.paper for variant in self.study.variants):
             return self._beside_paper()
         columns = [metric for metric in METRICS if any(_values(runs, metric) for runs in self.runs.values())]
-        variants = list(dict.fromkeys(name for run in self.all_runs for name in run.shown_variants))
+        shown_variants = dict.fromkeys(name for run in self.all_runs for name in run.shown_variants)
+        variants = [name for name in shown_variants if _values(self.all_runs, "average", name)]
         rows = [
             (
                 name,
@@ -151,7 +152,18 @@ class Outcome:
             for name, runs in self.runs.items()
         ]
         title = f"{self.study.title}, {self.scenarios[0]}: percent; new and old classes at the end"
-        return Grid(title, ("variant", "n", *columns, *variants), tuple(rows), num_names=1)
+        return Grid(title, ("variant", "n", *columns, *variants), tuple(rows), num_names=1, note=self.conditions())
+
+    def conditions(self) -> str:
+        """The scenarios with the changed settings that all runs share, the seeds and the hardware."""
+        groups = by_scenario(self.all_runs, across_orders=True)
+        scenarios = "; ".join(titled(scenario, members) for scenario, members in groups.items())
+        seeds = sorted({run.seeds for run in self.all_runs})
+        orders = {run.order_seed for run in self.all_runs}
+        each = ", each with its own class order" if len(orders) > 1 else ""
+        spread = "; mean ± sample standard deviation over n runs" if len(seeds) > 1 else ""
+        hardware = ", ".join(sorted({run.hardware for run in self.all_runs}))
+        return f"{scenarios}; {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}{each}; on {hardware}{spread}"
 
     def _beside_paper(self) -> Grid:
         paper = {variant.name: variant.paper for variant in self.study.variants}
@@ -172,7 +184,7 @@ class Outcome:
             for column in range(2, len(header))
             if len(compared) > 1 and any(_leading_number(rows[row][column]) >= 0 for row in compared)
         }
-        return Grid(title, header, tuple(rows), num_names=1, best=frozenset(best))
+        return Grid(title, header, tuple(rows), num_names=1, note=self.conditions(), best=frozenset(best))
 
     def findings(self) -> list[Finding]:
         return [Finding.of(claim, self.runs) for claim in self.study.claims]
@@ -202,14 +214,6 @@ class Outcome:
     def markdown(self, figure: str) -> str:
         """The page of the study in Markdown, with its figure in the file `figure`."""
         parts = [f"# {self.study.title}", self.study.about, f"![{self.study.title}]({figure})", markdown(self.grids())]
-        seeds = sorted({run.seeds for run in self.all_runs})
-        hardware = sorted({run.hardware for run in self.all_runs})
-        scales = sorted({str(run.settings.get("epochs_scale", 1.0)) for run in self.all_runs} - {"1.0"})
-        shortened = f", epochs_scale={', '.join(scales)}" if scales else ""
-        parts.append(
-            f"{', '.join(self.scenarios)}{shortened}, {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}, "
-            f"on {', '.join(hardware)}."
-        )
         parts += [VERDICTS_NOTE] if self.study.claims else []
         return "\n\n".join(part.strip() for part in parts) + "\n"
 

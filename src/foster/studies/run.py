@@ -7,6 +7,7 @@ from typing import Any
 
 from foster.errors import FosterError
 from foster.experiment.folder import RESULTS, RunFolder
+from foster.experiment.parts import has_same_plugins
 from foster.reports.results import RunResult, find_results, read_result
 from foster.settings.base import FREE_SETTINGS, flat, make
 from foster.settings.experiment import Settings
@@ -82,7 +83,7 @@ def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResu
             except FosterError:
                 continue  # a method that is not here, or other settings than today's
             key = wanted.get(_identity(settings))
-            if key and result.finished:
+            if key and result.finished and has_same_plugins({"environment": result.environment}, settings):
                 found.setdefault(key, result)
     return found
 

@@ -177,9 +177,9 @@ def _names(runs: Mapping[tuple[str, ...], Settings], varied: Collection[str]) ->
     ]
 
 
-def distinct_name(name: str, settings: Settings) -> str:
-    """The name, shortened if needed, with a hash of the settings."""
-    return f"{name[:LONGEST_NAME]}-{hashlib.sha256(settings.toml().encode()).hexdigest()[:8]}"
+def distinct_name(name: str, settings: Settings, versions: str = "") -> str:
+    """The name, shortened if needed, with a hash of the settings and of the `versions` of the plug-ins."""
+    return f"{name[:LONGEST_NAME]}-{hashlib.sha256((settings.toml() + versions).encode()).hexdigest()[:8]}"
 
 
 def _plain(pair: str) -> str:

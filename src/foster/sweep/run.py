@@ -1,6 +1,6 @@
 """A sweep: many runs, each in a process and a folder of its own, several at a time on every GPU or on the CPU.
 
-A run is recognised by its settings, not by the name of its folder.
+A run is recognised by its settings and the version of its plug-ins, not by the name of its folder.
 """
 
 import shlex
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from foster.data.download import Follower
-from foster.errors import DataError, FosterError, SettingsError, TrainingError
+from foster.errors import DataError, FolderError, FosterError, SettingsError, TrainingError
 from foster.experiment.event_log import State
 from foster.experiment.folder import RESULTS, RunFolder, differing_key
-from foster.experiment.parts import check_data, check_named
+from foster.experiment.parts import check_data, check_named, has_same_plugins, plugins_used
 from foster.experiment.plan import check_first_task
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
@@ -50,8 +50,8 @@ SECONDS_BETWEEN_LOOKS = 0.25
 def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
     """The runs under the names of their folders in `out`.
 
-    A run with the same settings that is there already is continued, or skipped if it is finished. Where a run with
-    other settings has the name, the new one gets a suffix. Runs that differ only in where and how they compute are the
+    A run with the same settings and plug-ins that is there already is continued, or skipped if it is finished. Where
+    another run has the name, the new one gets a suffix. Runs that differ only in where and how they compute are the
     same, unless the sweep varies these settings. Settings that would make a run fail at once are refused here.
     """
     held = _held(out)
@@ -79,11 +79,25 @@ def _held(out: Path) -> dict[str, dict[str, Any]]:
 
 def _name(run: PlannedRun, out: Path, held: Mapping[str, dict[str, Any]]) -> str:
     ours = run.settings.nested()
-    same = [name for name, settings in held.items() if differing_key(settings, ours, counted=run.varied) is None]
+    same = [
+        name
+        for name, settings in held.items()
+        if differing_key(settings, ours, counted=run.varied) is None
+        and has_same_plugins(_results(out / name), run.settings)
+    ]
     if same:
         # Of several, a finished one: it need not be trained again.
         return min(same, key=lambda name: (not RunFolder(out / name).is_finished, name != run.name, name))
-    return distinct_name(run.name, run.settings) if run.name in held else run.name
+    versions = "".join(plugins_used(run.settings).values())
+    return distinct_name(run.name, run.settings, versions) if run.name in held else run.name
+
+
+def _results(folder: Path) -> dict[str, Any]:
+    """The results of the tasks so far; empty before the first task is learned."""
+    try:
+        return RunFolder(folder).read_results()
+    except FolderError:
+        return {}
 
 
 def _check(run: PlannedRun, out: Path) -> None:
