@@ -42,7 +42,7 @@ from foster.experiment.parts import build_engine
 from foster.experiment.plan import _seconds_a_step, make_plan
 from foster.seeding import Address, generator
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
-from foster.settings.datasets import PhotoSettings
+from foster.settings.datasets import Asked, PhotoSettings
 from foster.settings.experiment import Settings, load_settings
 from foster.training.engine import find_device
 from foster.training.phase import Phase
@@ -122,7 +122,7 @@ def training_set(arguments: argparse.Namespace, data: Path, num_photos: int) -> 
     """Some of the training photos, not decoded yet."""
     photos = PhotoSettings(image_size=arguments.image_size)
     device = find_device("auto")
-    files, labels = trees("folder", data, photos, 1993)[0][0].listed()
+    files, labels = trees("folder", Asked(data_dir=data, photos=photos))[0][0].listed()
     chosen = np.random.default_rng(0).permutation(len(files))[:num_photos]
     loader = PhotoLoader(arguments.image_size, photos.kept_side, device)
     stack = PhotoStack.of([files[k] for k in chosen.tolist()], loader)
