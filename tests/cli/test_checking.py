@@ -35,7 +35,6 @@ def test_a_bundle_judges_labels_and_is_not_changed(command: Command, bundle: Pat
     before = contents(bundle)
     done = command("check", photos, "--from", bundle, "--device", "cpu", "-q")
     assert done.code == 0, done.out + done.err
-    assert ": 54" in done.out, "photos that the bundle keeps are not judged"
     assert re.search(r"photos/\w+/\d+.png: looks like \w+ \(\d+ %; as labelled \d %\)", done.out), done.out
     assert contents(bundle) == before
 

@@ -108,13 +108,16 @@ def test_a_bundle_judges_what_it_knows_and_names_what_it_keeps(learner: Learner)
     assert all(finding.looks_like in learner.class_names for finding in report.of_kind("mislabelled"))
 
 
-def test_photos_that_a_bundle_was_trained_on_are_not_judged_by_it(learner: Learner) -> None:
+def test_photos_that_a_bundle_has_learned_are_judged_by_the_other_photos(learner: Learner) -> None:
     assert learner.knowledge is not None
     own = learner.knowledge.images_of(learner.knowledge.exemplars)
     names = [learner.class_names[k] for k in own.labels.tolist()]
+    wrong = names.index("one")
+    names[wrong] = "zero"
     report = check_photos((own.images, names), learner)
-    assert report.of_kind("mislabelled") == ()
-    assert any(f"trained on: {len(own)}" in remark for remark in report.remarks)
+    assert [finding.photos[0].name for finding in report.of_kind("mislabelled")] == [f"image {wrong}"]
+    (remark,) = check_photos((own.images[:4], names[:4]), learner).remarks
+    assert "4 photos" in remark
 
 
 def test_a_class_of_one_photo_in_many_sizes_does_not_stop_the_check(photos: Path) -> None:

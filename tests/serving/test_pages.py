@@ -152,9 +152,10 @@ def test_waiting_photos_are_labelled_one_after_the_other_with_keys(page: "playwr
     page.keyboard.press("2")
     playwright.expect(page.locator("#progress")).to_have_text("2 of 3")
     choices.first.wait_for()
-    page.keyboard.press("s")
-    playwright.expect(page.locator("#progress")).to_have_text("3 of 3")
-    choices.first.wait_for()
+    for key, progress in (("s", "3 of 3"), ("u", "2 of 3"), ("s", "3 of 3")):  # only the skip is undone
+        page.keyboard.press(key)
+        playwright.expect(page.locator("#progress")).to_have_text(progress)
+        choices.first.wait_for()
     page.keyboard.press("n")
     page.keyboard.type("a new class")
     page.keyboard.press("Enter")

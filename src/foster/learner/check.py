@@ -198,8 +198,9 @@ def check_photos(
         print(finding.kind, finding.detail, [photo.name for photo in finding.photos])
     ```
 
-    Labels of classes that the `bundle` knows are judged by its probabilities, others by discriminants of the other
-    photos' pretrained features. Photos of `test` that are also in `source` are reported.
+    Labels of classes that the `bundle` knows are judged by its probabilities. Other labels, and those of photos that the
+    bundle has learned, are judged by discriminants of the other photos. Photos of `test` that are also in `source` are
+    reported.
     """
     photos = find_photos(source)
     others = find_photos(test) if test is not None else None
@@ -312,36 +313,32 @@ def _kept_elsewhere(seen: Sequence[_Seen], known: Knowledge) -> list[Finding]:
 def _mislabelled(
     seen: Sequence[_Seen], groups: Sequence[Sequence[int]], knowledge: Knowledge | None
 ) -> tuple[list[Finding], list[str]]:
-    """Labels that are probably wrong: judged by the bundle for classes that it knows, else by the other photos."""
+    """Labels that are probably wrong. The bundle judges photos of classes that it knows, but for those that it has
+    learned; the others are judged by the rest of the photos."""
     labels = [one.photo.label for one in seen]
     known = knowledge.class_names if knowledge else ()
+    learned = knowledge.learned_ids() if knowledge else set()
     findings: list[Finding] = []
     remarks: list[str] = []
-    of_known = [one for one in seen if one.photo.label in known]
-    if knowledge is not None and of_known:
-        trained = knowledge.learned_ids()
-        chosen = [one for one in of_known if one.image_hash not in trained]
-        if len(chosen) < len(of_known):
-            num_trained = len(of_known) - len(chosen)
-            remarks.append(f"labels were not judged of photos that the bundle keeps and was trained on: {num_trained}")
-        if chosen:
-            probability = torch.stack([one.probability for one in chosen])
-            accused, doubts = _judged([one.photo for one in chosen], probability, known, "the bundle")
-            findings += accused
-            remarks += doubts
+    by_bundle = [one for one in seen if one.photo.label in known and one.image_hash not in learned]
+    if by_bundle:
+        probability = torch.stack([one.probability for one in by_bundle])
+        findings, remarks = _judged([one.photo for one in by_bundle], probability, known, "the bundle")
+    others = {one.photo for one in seen} - {one.photo for one in by_bundle}
     group_of = {k: number for number, group in enumerate(groups) for k in group}
     alike_as = [group_of.get(k, len(groups) + k) for k in range(len(labels))]
     names = judgeable(labels, alike_as)
-    if set(names) - set(known) and len(names) > 1:
+    if len(names) > 1 and any(photo.label in names for photo in others):
         positions = [k for k, label in enumerate(labels) if label in names]
         features = torch.stack([seen[k].features for k in positions])
         ids = torch.tensor([names.index(labels[k]) for k in positions])
         probability = left_out_probabilities(features, ids, [alike_as[k] for k in positions])
         accused, doubts = _judged([seen[k].photo for k in positions], probability, names, "a simple classifier")
-        findings += [finding for finding in accused if finding.photos[0].label not in known]
+        findings += [finding for finding in accused if finding.photos[0] in others]
         remarks += doubts
-    elif not findings and not of_known:
-        remarks.append(f"labels were not judged: that takes two classes of {MIN_PHOTOS} different photos or more")
+    elif others:
+        needed = f"two classes of {MIN_PHOTOS} different photos or more"
+        remarks.append(f"labels of {counted(len(others), 'photo')} were not judged: that takes {needed}")
     return findings, remarks
 
 

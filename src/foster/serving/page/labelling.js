@@ -79,7 +79,7 @@ async function giveLabel(label) {
   session.isBusy = true;
   try {
     if (!(await item.label(label))) throw new Refused(0, "this class name cannot be used");
-    session.done.push(session.position);
+    session.done.push({ position: session.position, undo: item.undo });
     session.position += 1;
   } catch (problem) {
     problemInLabelling(`Not stored: ${problem.message}`);
@@ -90,12 +90,13 @@ async function giveLabel(label) {
   await showItem();
 }
 
-async function undoLabel() {
+// Back to the last photo that was labelled or skipped.
+async function undoLast() {
   if (session.isBusy || !session.done.length) return;
   session.isBusy = true;
-  const position = session.done.pop();
+  const { position, undo } = session.done.pop();
   try {
-    await session.items[position].undo();
+    await undo();
   } catch { /* it was removed already */ }
   session.isBusy = false;
   session.position = position;
@@ -104,6 +105,7 @@ async function undoLabel() {
 
 async function skipItem() {
   if (session.isBusy) return;
+  session.done.push({ position: session.position, undo: async () => {} });
   session.position += 1;
   await showItem();
 }
@@ -116,7 +118,7 @@ function problemInLabelling(text) {
 function keyInLabelling(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input")) return;
   const number = Number(event.key);
-  const actions = { s: skipItem, u: undoLabel, n: () => find("#other-label").focus() };
+  const actions = { s: skipItem, u: undoLast, n: () => find("#other-label").focus() };
   const action = session.candidates[number - 1]
     ? () => giveLabel(session.candidates[number - 1].label)
     : actions[event.key.toLowerCase()];
@@ -132,7 +134,7 @@ function listenToLabelling() {
   dialog.addEventListener("close", () => refreshInfo().then(showAllBars).catch(() => {}));
   find("#leave").addEventListener("click", () => dialog.close());
   find("#skip").addEventListener("click", skipItem);
-  find("#back").addEventListener("click", undoLabel);
+  find("#back").addEventListener("click", undoLast);
   find("#other").addEventListener("submit", (event) => {
     event.preventDefault();
     const typed = find("#other-label").value.trim();
