@@ -54,13 +54,21 @@ def head(learner: Learner) -> Tensor:
     return known(learner).network.head.weight.detach()
 
 
+def scale_of_head(learner: Learner) -> float:
+    """What the weights that follow from the sums were divided by."""
+    store = known(learner).store
+    assert store is not None
+    weight, _ = closed_form.linear_discriminants(store.statistics)
+    return float((weight - weight.mean(0)).norm() / head(learner).norm())
+
+
 def direction(learner: Learner) -> Tensor:
     """The head without its scale, which follows from which photos were measured."""
     return head(learner) / head(learner).norm()
 
 
 def test_learns_one_after_the_other_give_the_head_of_all_photos_at_once(weights: Path, tmp_path: Path) -> None:
-    whole, parted = frozen_learner(weights), frozen_learner(weights)
+    whole, parted = (frozen_learner(weights, memory_per_class=9) for _ in range(2))
     whole.learn(together(digits("zero", "one"), digits("two", "three"), digits("one", first=40, last=60)))
     parted.learn(digits("zero", "one"))
     parted = foster.load(parted.save(tmp_path / "v1"), device="cpu")
@@ -75,6 +83,9 @@ def test_learns_one_after_the_other_give_the_head_of_all_photos_at_once(weights:
     store = known(parted).store
     assert store is not None
     assert store.statistics.counts.tolist() == [40, 60, 40, 40]
+    entries = sorted(store.entries())
+    smallest = {entry for k in range(4) for entry in [own for own in entries if own[0] == k][:9]}
+    assert known(parted).exemplars.entries() == known(whole).exemplars.entries() == smallest
     assert parted.evaluate(*digits(*FOUR, data=unseen_digits(), last=None)).accuracy > 80
 
 
@@ -139,9 +150,11 @@ def test_with_sums_alone_the_head_is_the_same(weights: Path, tmp_path: Path) -> 
         learner.learn(digits("zero", "one", "two"))
         learner.learn(digits("three"))
     full, sums = learners
+    scale = scale_of_head(sums)
     reports = [learner.merge(["one", "three"], "both", max_drop=1) for learner in learners]
     assert [report.uncompared for report in reports] == [(), ("zero", "both", "two")]
     torch.testing.assert_close(direction(sums), direction(full), rtol=1e-4, atol=1e-6)
+    assert scale_of_head(sums) == pytest.approx(scale, rel=1e-4), "no photo is measured, so confidence stays as it was"
     store = known(foster.load(sums.save(tmp_path / "sums"), device="cpu")).store
     assert store is not None
     assert (len(store.features), store.num_photos) == (0, 160)
@@ -280,6 +293,24 @@ def test_a_learn_that_was_killed_and_repeated_gives_the_same_bundle_and_computes
     stop.set()
     with pytest.raises(Stopped):
         foster.Learner(**pretrained).learn(photos, stop=stop)
+
+
+def test_features_of_another_backbone_are_not_taken_from_an_interrupted_learn(weights: Path, tmp_path: Path) -> None:
+    torch.manual_seed(6)
+    save_file(build_backbone("resnet8").state_dict(), tmp_path / "others.safetensors")
+    photos, work = digits("zero", "one", last=10), tmp_path / "work"
+
+    def kill(event: Event) -> None:
+        if isinstance(event, Decoding):
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        frozen_learner(weights).learn(photos, work_folder=work, listener=kill)
+    assert list(work.rglob("features-*"))
+    resumed, whole = (frozen_learner(tmp_path / "others.safetensors") for _ in range(2))
+    resumed.learn(photos, work_folder=work)
+    whole.learn(photos)
+    assert torch.equal(head(resumed), head(whole))
 
 
 def test_every_photo_is_measured_by_a_head_that_has_not_seen_it(weights: Path) -> None:

@@ -63,6 +63,18 @@ def test_a_bundle_after_many_tasks_is_loaded_as_one_after_the_first(
     assert len(made) == 1
 
 
+def test_a_bundle_that_claims_more_backbones_than_it_has_is_refused_before_one_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = small_learner("der")
+    learner.learn(digits("zero", "one"))
+    bundle = learner.save(tmp_path / "v1")
+    rewritten(bundle, task_sizes=[1, 1] + [0] * 998)
+    monkeypatch.setattr(Method, "new_backbone", lambda method: pytest.fail("a backbone was made"))
+    with pytest.raises(BundleError):
+        foster.load(bundle, device="cpu")
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_numbers_are_refused(bundle: Path, value: float) -> None:
     path = bundle / "network.safetensors"

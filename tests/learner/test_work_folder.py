@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from foster.errors import FolderError
-from foster.events import Event
+from foster.errors import DataError, FolderError
+from foster.events import Event, Warned
+from foster.experiment.event_log import noting
 from foster.learner.work_folder import WorkFolder, difference, opened
 from foster.settings.learner import learner_settings
 from foster.training.task import TaskState
@@ -40,6 +41,14 @@ def test_it_goes_when_the_work_is_done_and_stays_when_it_was_interrupted(tmp_pat
     assert not work.path.exists()
     assert work.setting("seed") is None
     assert work.progress(fingerprint(), ignore) is None
+
+
+def test_it_goes_where_nothing_was_saved_that_could_be_continued(tmp_path: Path) -> None:
+    work = WorkFolder(tmp_path / "work")
+    with pytest.raises(DataError), work.opened():
+        noting(ignore, work.checkpoints.folder)(Warned("a warning"))
+        raise DataError("there are no new photos")
+    assert not work.path.exists()
 
 
 def test_what_it_holds_is_discarded_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from foster import events
 from foster.errors import FolderError
+from foster.experiment.event_log import EVENTS
 from foster.learner.reports import UpdateError
 from foster.settings.base import flat
 from foster.system.files import user_path, write_bytes, written
@@ -42,19 +43,24 @@ class WorkFolder:
     def opened(self, is_restarting: bool = False) -> Iterator["WorkFolder"]:
         """Hold the folder for one `learn` and for saving what it learned: a second process is refused.
 
-        It goes when the work inside is done, and also where an update was refused. Where the work was interrupted it
-        stays, to be continued, unless it is opened with `is_restarting`, which discards what it holds.
+        It is removed when the work inside is done, when an update was refused, and when nothing was saved that another
+        attempt could use. `is_restarting` discards what an interrupted learn has saved.
         """
         with self.held():
             if is_restarting and self.checkpoints.folder.exists():
                 with written(self.path):
                     shutil.rmtree(self.checkpoints.folder)
+            is_to_continue = False
             try:
                 yield self
             except UpdateError:
-                shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
                 raise
-            shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
+            except BaseException:
+                is_to_continue = any(path.name != EVENTS for path in self.checkpoints.folder.glob("*"))
+                raise
+            finally:
+                if not is_to_continue:
+                    shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -123,18 +123,19 @@ def test_a_photo_has_the_id_of_what_the_network_sees_and_looks_like_it(large: Pa
     assert (seen.float() - plain.images.float()).abs().mean() < 3
 
 
-@pytest.mark.parametrize("size", [16, SIDE])
-def test_kept_files_give_the_same_images_and_ids_again(large: Path, size: int) -> None:
-    resizing = Resizing(size, size)
+@pytest.mark.parametrize("size", [(16, 12), (SIDE, 60)])
+def test_kept_files_give_the_same_images_and_ids_again(large: Path, size: tuple[int, int]) -> None:
+    resizing = Resizing(*size)
     kept = read_for_training(find_photos(large), resizing, learner_loader(resizing)).stack.owned()
     files = list(zip(kept.ids(), kept.files(), strict=True))
     again = memory_of_files([files], resizing).stack_of(0)
     assert again.ids() == kept.ids()
     assert torch.equal(on_device(again, CPU), on_device(kept, CPU))
+    assert again.shape == (len(files), 3, *size)
     with pytest.raises(DataError, match=f"{kept.ids()[0]} cannot be read"):
         memory_of_files([[(own, file[:200]) for own, file in files]], resizing)
-    with pytest.raises(DataError, match=f"{kept.ids()[0]} is not 8 x 8"):
-        memory_of_files([files], Resizing(8, 8))
+    with pytest.raises(DataError, match=f"{kept.ids()[0]} is not 6 x 8"):
+        memory_of_files([files], Resizing(8, 6))
 
 
 @pytest.mark.parametrize("side", [16, SIDE])
