@@ -198,9 +198,9 @@ def check_photos(
         print(finding.kind, finding.detail, [photo.name for photo in finding.photos])
     ```
 
-    Labels of classes that the `bundle` knows are judged by its probabilities. Other labels, and those of photos that the
-    bundle has learned, are judged by discriminants of the other photos. Photos of `test` that are also in `source` are
-    reported.
+    Labels of classes that the `bundle` knows are judged by its probabilities. Other labels, and those of photos that
+    the bundle has learned, are judged by discriminants of the other photos. Photos of `test` that are also in `source`
+    are reported.
     """
     photos = find_photos(source)
     others = find_photos(test) if test is not None else None
