@@ -151,6 +151,12 @@ def test_a_plug_in_that_was_edited_in_the_middle_of_a_run_is_refused_or_recorded
     (before,) = environment["plugins_before"]
     assert before.keys() == environment["plugins"].keys() == {"my_lab"}
     assert before != environment["plugins"]
+    forget()
+    with (lab / "my_lab.py").open("a") as file:
+        file.write("# edited again")
+    with pytest.raises(foster.FolderError, match="allow_changed_plugin=True"):
+        foster.run("mine.toml", folder="one", seed=1, resume=True)
+    assert foster.run("mine.toml", folder="one", seed=1, resume=True, allow_changed_plugin=True).is_finished
 
 
 @pytest.fixture

@@ -212,10 +212,10 @@ def sweep(
     SCENARIO-METHOD-sSEED and what else is given here. A run that fails does not stop the others. A value that is itself
     a list is one value: task_sizes=[5,3,2],[4,6] has two.
 
-    A run is known by its settings. Where a folder in OUT holds a run with the same ones, by whatever name and from
-    whatever sweep, it is skipped if it is finished, else continued; so sweeps that overlap can share OUT. Where and how
-    a run computes (data, device, checkpoint_minutes, keep_networks, engine.*) may change, unless it is what this sweep
-    varies.
+    A run is recognised by its settings and by the version of its plug-ins, not by the name of its folder. If OUT holds
+    the run already, it is skipped if it is finished, and else continued, so sweeps that overlap can share OUT. Settings
+    that say where and how a run computes (data, device, checkpoint_minutes, keep_networks, engine.*) do not count,
+    unless this sweep varies them.
 
     Ctrl-C lets all runs save and stop; a second one ends them at once. Runs also save and stop when the sweep itself is
     killed.
@@ -363,8 +363,14 @@ def _backbones() -> dict[str, str]:
     from foster.networks import BACKBONES
 
     # Those with a cosine head are chosen by the methods that need one.
-    made = {name: getattr(make, "func", make) for name, make in BACKBONES.items() if not name.startswith("cosine_")}
-    return {name: " ".join((make.__doc__ or "").split("\n\n")[0].split()) for name, make in made.items()}
+    return {name: _about_backbone(make) for name, make in BACKBONES.items() if not name.startswith("cosine_")}
+
+
+def _about_backbone(make: Callable[..., Any]) -> str:
+    """The first paragraph of the builder's docstring, and that of the stem that it is given."""
+    if isinstance(make, partial):
+        return " ".join(_about_backbone(each) for each in (make.func, *filter(callable, make.args)))
+    return " ".join((make.__doc__ or "").split("\n\n")[0].split())
 
 
 def _studies() -> dict[str, str]:

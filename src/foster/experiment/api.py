@@ -7,9 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from foster.errors import SettingsError
+from foster.errors import FolderError, SettingsError
 from foster.events import Event, Listener, ignore
 from foster.experiment.folder import RESULTS, RunFolder
+from foster.experiment.parts import has_same_plugins
 from foster.experiment.plan import Plan, make_plan, measured_plan
 from foster.experiment.result import Result
 from foster.experiment.run import Finished, begin, go_on, resumed_settings
@@ -45,8 +46,8 @@ def run(
     keys that it names, or a dotted key, `**{"wa.later.epochs": 50}`. `memory_total=None` unsets that key.
 
     With a `folder`, everything is written there, as by `foster run`. `resume=True` continues an interrupted run, or
-    begins one if the folder holds none. If a plug-in was edited meanwhile, the run continues only with
-    `allow_changed_plugin=True`, and its results say so. Without a folder nothing is kept on the disk.
+    begins one if the folder holds none; a finished run is not trained again. If a plug-in was edited meanwhile, the run
+    is taken only with `allow_changed_plugin=True`. Without a folder nothing is kept on the disk.
 
     Nothing is printed unless `progress` is True. `listener` is called with every event (`foster.events`). No signal
     handlers are set: Ctrl-C raises KeyboardInterrupt at once, and what came after the folder's last checkpoint is
@@ -87,6 +88,11 @@ def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener,
         settings = resumed_settings(settings, folder)
         work = partial(go_on, allows_changed_plugin=allows_changed_plugin)
         if folder.is_finished:
+            if not (allows_changed_plugin or has_same_plugins(folder.read_results(), settings)):
+                raise FolderError(
+                    f"a plug-in was edited since the run in '{folder.path}' was finished; choose another folder, "
+                    "or take its results as they are: allow_changed_plugin=True"
+                )
             return Result.of(read_result(folder.path / RESULTS))
     try:
         return _result(folder, work(settings, folder, tell, StopRequest()))

@@ -115,5 +115,5 @@ def fine_stem() -> nn.Module:
 
 
 def resnet18(stem: Callable[[], nn.Module] = standard_stem, has_last_relu: bool = True) -> ResNet:
-    """The ResNet-18 for large images."""
+    """The ResNet-18."""
     return ResNet(stem(), (64, 128, 256, 512), 2, projection, has_last_relu)

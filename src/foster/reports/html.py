@@ -26,7 +26,7 @@ from foster.settings.base import FREE_SETTINGS, flat
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.toml import packaged_names, value_text
-from foster.system.counts import ABSENT, duration, size_text
+from foster.system.counts import ABSENT, counted, duration, size_text
 from foster.system.files import write_text
 from foster.version import __version__
 
@@ -129,6 +129,9 @@ def _title(runs: Sequence[RunArchive], bundles: Sequence[BundleArchive]) -> str:
 
 def _run_headlines(run: RunArchive) -> list[tuple[str, str]]:
     result = run.result
+    size = [("parameters", f"{result.params:,}"), ("training", duration(result.train_seconds))]
+    if not result.finished:  # an average would be over fewer tasks
+        return [(f"accuracy after {counted(len(result.accuracy), 'task')}", f"{result.final_accuracy:.2f} %"), *size]
     others = [
         (f"average, {name}", f"{one.average_incremental_accuracy:.2f} %")
         for name, one in result.shown_variants.items()
@@ -139,8 +142,7 @@ def _run_headlines(run: RunArchive) -> list[tuple[str, str]]:
         *others,
         ("final accuracy", f"{result.final_accuracy:.2f} %"),
         ("forgetting", f"{result.forgetting:.1f} points"),
-        ("parameters", f"{result.params:,}"),
-        ("training", duration(result.train_seconds)),
+        *size,
     ]
 
 

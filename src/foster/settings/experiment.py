@@ -242,7 +242,8 @@ def load_settings(
         del data["plugins"]
     either = f"{origin} or {asked}" if overrides and source else origin
     overrides = import_plugins(data, overrides, plugins or (), either, folder)
-    if found := check_imported(named, f"'{origin}'", trusted_by=", or --trust-plugins to import what it names"):
+    also = "; run, resume, plan and sweep also take --trust-plugins"
+    if found := check_imported(named, f"'{origin}'", trusted_by=also):
         data["plugins"] = list(dict.fromkeys([*data.get("plugins", []), *found]))
     recipes, overrides = take_recipes(overrides, given.pop("recipe", None))
     data = with_recipes(data, recipes, folder)

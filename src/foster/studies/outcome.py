@@ -48,10 +48,10 @@ MARGIN_OF_ONE_RUN = 1.0
 """Margin in points where n = 1: two standard deviations of the difference between two seeds on CIFAR-100."""
 
 VERDICTS_NOTE = (
-    "A verdict compares the number that was found, with a margin of two standard errors over the seeds "
-    f"(where n = 1: {MARGIN_OF_ONE_RUN:g} point, or the standard error of the test set if more), with the range "
-    "that the claim means: about x is x ± 2 points, minimal is at most 2 points. Too little data: the margin reaches "
-    "across an end of the range."
+    "A claim has a range: about x is x ± 2 points, minimal is at most 2 points. It holds if the number that was found, "
+    "plus or minus a margin, lies inside the range, and does not hold if it lies outside; if it reaches across an end "
+    "of the range, there is too little data. The margin is two standard errors over the seeds "
+    f"(n = 1: {MARGIN_OF_ONE_RUN:g} point, or the standard error of the test set if that is larger)."
 )
 
 
