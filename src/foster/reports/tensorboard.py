@@ -7,6 +7,7 @@ from typing import Any
 
 from foster.errors import SettingsError
 from foster.events import EpochEnded, Evaluated, Event, Listener, RunStarted
+from foster.experiment.event_log import FollowedRun
 
 
 @contextmanager
@@ -17,18 +18,22 @@ def with_tensorboard(listener: Listener, folder: Path) -> Iterator[Listener]:
     except ImportError:
         raise SettingsError("--tensorboard needs TensorBoard: pip install 'foster-cil[tensorboard]'") from None
     writer: Any = None
-    num_epochs = 0
+    numbers: dict[tuple[int, str, int], int] = {}
+    """The number of each epoch, by task, phase and epoch: those before a resume count."""
 
     def tell(event: Event) -> None:
-        nonlocal writer, num_epochs
+        nonlocal writer
         listener(event)
         match event:
             case RunStarted():  # not before: a run starts in an empty folder
                 writer = SummaryWriter(str(folder / "tensorboard"))
+                before = FollowedRun("", folder)
+                before.read_events()
+                numbers.update((key, number) for number, key in enumerate(before.told.trained, start=1))
             case EpochEnded():
-                num_epochs += 1
+                number = numbers.setdefault((event.task, event.phase, event.epoch), len(numbers) + 1)
                 for term, value in (*event.losses.items(), ("learning_rate", event.learning_rate)):
-                    writer.add_scalar(f"{event.phase}/{term}", value, num_epochs)
+                    writer.add_scalar(f"{event.phase}/{term}", value, number)
             case Evaluated():
                 for name in ("accuracy", "new_accuracy", "old_accuracy"):
                     if (value := getattr(event, name)) is not None:
