@@ -1,3 +1,6 @@
+from itertools import combinations
+from typing import Any
+
 import pytest
 
 from foster.settings.foster import FosterSettings
@@ -11,6 +14,14 @@ def test_betas_lie_between_0_and_1() -> None:
             FosterSettings(beta_boost=wrong)
 
 
-def test_probabilities_are_summed_only_where_the_network_is_compressed() -> None:
-    assert FosterSettings(sums="probabilities").problem(3) is None
-    assert str(FosterSettings(sums="probabilities", compression=False).problem(3)).startswith("foster.sums: ")
+@pytest.mark.parametrize(
+    ("first", "second"), combinations([("boost_branches", 2), ("sums", "probabilities"), ("compression", False)], 2)
+)
+def test_several_branches_sums_of_probabilities_and_no_compression_exclude_each_other(
+    first: tuple[str, Any], second: tuple[str, Any]
+) -> None:
+    for one in (first, second):
+        assert FosterSettings(**dict([one])).problem(3) is None
+    problem = str(FosterSettings(**dict([first, second])).problem(3))
+    assert f"foster.{first[0]}" in problem
+    assert f"foster.{second[0]}" in problem

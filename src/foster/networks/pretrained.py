@@ -115,8 +115,6 @@ def _renamed(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[
     for prefix in WRAPPER_PREFIXES:
         if any(name.startswith(prefix) for name in state) and not any(name.startswith(prefix) for name in wanted):
             names = {old: new.removeprefix(prefix) for old, new in names.items()}
-    if "_conv_stem.weight" in names.values():
-        return renamed_port({names[old]: tensor for old, tensor in state.items()})
     if "layer1.0.conv1.weight" in names.values() and "body.0.0.conv1.weight" in wanted:
         for pattern, replacement in RESNET_NAMES:
             names = {old: re.sub(pattern, replacement, new) for old, new in names.items()}

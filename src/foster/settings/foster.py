@@ -88,13 +88,14 @@ class FosterSettings(MethodSettings):
         return self.auto_values["beta_compress"] if self.beta_compress == "auto" else self.beta_compress
 
     def problem(self, num_tasks: int) -> str | None:
-        if self.sums == "probabilities" and not self.compression:
-            return "foster.sums: probabilities can only be summed where the network is compressed (foster.compression)"
-        if self.boost_branches > 1 and (not self.compression or self.sums == "probabilities"):
-            return (
-                "foster.boost_branches: the mean of several branches' logits is compressed into one; "
-                "with compression=false or sums=probabilities it must be 1"
-            )
+        # Only sums of logits are linear, and only one branch is kept for the next task.
+        kinds = {
+            "boost_branches > 1": self.boost_branches > 1,
+            "sums=probabilities": self.sums == "probabilities",
+            "compression=false": not self.compression,
+        }
+        if len(asked := [kind for kind, is_asked in kinds.items() if is_asked]) > 1:
+            return f"foster.{asked[0]} cannot be combined with foster.{asked[1]}"
         if isinstance(self.beta_boost, tuple) and len(self.beta_boost) < num_tasks - 1:
             return (
                 f"foster.beta_boost: {len(self.beta_boost)} values, but the scenario boosts in {num_tasks - 1} tasks; "
