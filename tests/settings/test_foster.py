@@ -15,7 +15,8 @@ def test_betas_lie_between_0_and_1() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), combinations([("boost_branches", 2), ("sums", "probabilities"), ("compression", False)], 2)
+    ("first", "second"),
+    list(combinations([("boost_branches", 2), ("sums", "probabilities"), ("compression", False)], 2)),
 )
 def test_several_branches_sums_of_probabilities_and_no_compression_exclude_each_other(
     first: tuple[str, Any], second: tuple[str, Any]
