@@ -111,7 +111,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 
 
 def test_only_settings_name_a_module_above_them_as_text_and_it_is_there() -> None:
-    """As `foster.data.imagenet:survey`: settings import nothing from above; whoever needs it, above, resolves it."""
+    """As `foster.data.sources:read_trees`: settings import nothing from above; whoever needs it, above, resolves it."""
     named = [
         (owner, *node.value.removeprefix("foster.").split(":"))
         for owner in modules()

@@ -3,17 +3,17 @@ code."""
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from foster.data.download import Follower, check_md5, complete_folder, find_or_fetch
+from foster.data.download import Follower, check_md5, find_or_fetch
 from foster.data.images import ImageSet
 from foster.errors import DataError, words_of
-from foster.settings.datasets import Asked, DatasetFacts, Published
+from foster.settings.datasets import Published
 
 _IMAGE_SHAPE = (3, 32, 32)
 
@@ -54,7 +54,7 @@ def load_cifar(
     folder = find_or_fetch(published, data_dir, follower)
     for name, md5 in published.files.items():
         check_md5(folder / name, md5)
-    class_names = _class_names(layout, folder)
+    class_names = tuple(map(_text, read_pickle(folder / layout.names_file)[layout.names_key]))
 
     def read(names: Sequence[str]) -> ImageSet:
         batches = [read_pickle(folder / name) for name in names]
@@ -63,17 +63,6 @@ def load_cifar(
         return ImageSet(torch.from_numpy(images), torch.tensor(labels), class_names)
 
     return read(layout.train_files), read(layout.test_files)
-
-
-def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    """The facts with the class names, if the published files are there."""
-    assert facts.published is not None
-    folder = complete_folder(facts.published, asked.folder)
-    return replace(facts, class_names=_class_names(LAYOUTS[facts.name], folder)) if folder else facts
-
-
-def _class_names(layout: CifarLayout, folder: Path) -> tuple[str, ...]:
-    return tuple(map(_text, read_pickle(folder / layout.names_file)[layout.names_key]))
 
 
 _ARRAY_PARTS: dict[tuple[str, str], Any] = {

@@ -6,7 +6,7 @@ A `Tree` has the file names of each class.
 import csv
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from foster.data.photos.decode import SUFFIXES
 from foster.data.photos.find import class_name, natural_order, read_text, shown, some
 from foster.errors import DataError, explained
 from foster.seeding import Address, generator
-from foster.settings.datasets import Asked, DatasetFacts
+from foster.settings.datasets import Asked
 from foster.system.counts import counted
 
 NUM_CLASSES, NUM_OF_SUBSET, SUBSET_SEED = 1000, 100, 1993
@@ -231,21 +231,6 @@ def folder_trees(folder: Path, test_share: float, seed: int) -> tuple[Tree, Tree
         )
     check_same_classes(train, test)
     return train, test.of(train.class_names)
-
-
-def survey(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    """The facts of a dataset in folders: as published, or else counted in the folders."""
-    if facts.is_complete:
-        return facts
-    to_train, to_test = trees(facts.name, asked)
-    seen = [names_of(to_train[: task + 1]) for task in range(len(to_train))]
-    counts = [
-        tuple(len(tree.names.get(name, ())) for name in names) for tree, names in zip(to_train, seen, strict=True)
-    ]
-    num_train, num_test = (sum(map(len, of_tasks)) for of_tasks in (to_train, to_test))
-    tasks = tuple(counts) if len(to_train) > 1 else ()
-    found = replace(facts, num_classes=len(seen[-1]), num_train=num_train, num_test=num_test, tasks=tasks)
-    return replace(found, class_names=seen[-1])
 
 
 def trees(name: str, asked: Asked) -> tuple[list[Tree], list[Tree]]:

@@ -119,7 +119,7 @@ def _explained(name: str, read: Callable[[Request], Any]) -> Callable[[Request],
 
 
 def counted(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    """Facts that are counted from the images themselves."""
+    """Facts that are counted from the images; photos are listed, not decoded."""
     train, test = _read(facts, Request(**vars(asked), facts=facts))
     return replace(
         facts,
@@ -128,6 +128,7 @@ def counted(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
         num_test=len(test),
         image_size=train.image_size[1],
         tasks=task_counts(train),
+        class_names=train.class_names,
     )
 
 
@@ -184,8 +185,7 @@ def register_dataset(
     def enter(read: Reader) -> Reader:
         numbers = (num_classes, num_train, num_test, image_size)
         text = (read.__doc__ or name).strip().splitlines()[0]
-        survey = None if all(numbers) else counted
-        facts = DatasetFacts(name, text, *numbers, mean, std, read_by=_explained(name, read), survey=survey)
+        facts = DatasetFacts(name, text, *numbers, mean, std, read_by=_explained(name, read))
         register("dataset", CATALOGUE, name, facts, read)
         return read
 

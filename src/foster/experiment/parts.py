@@ -1,6 +1,5 @@
 """Build data, engine and method from settings. Modules below this one do not know the settings of an experiment."""
 
-import importlib
 import os
 import platform
 from collections.abc import Mapping
@@ -49,13 +48,7 @@ def check_parts(settings: Settings) -> BackboneChoice:
 def surveyed_facts(settings: Settings) -> DatasetFacts:
     """All facts of the run's dataset; its files are inspected for facts that the settings do not give."""
     facts = settings.facts
-    if facts.survey is not None and (not facts.is_complete or settings.class_order):
-        survey = facts.survey
-        if isinstance(survey, str):
-            module, _, name = survey.partition(":")
-            survey = getattr(importlib.import_module(module), name)
-        facts = survey(facts, settings.data_asked)
-    if settings.tasks == "given" and not facts.tasks:
+    if not facts.is_complete or (settings.tasks == "given" and not facts.tasks):
         facts = counted(facts, settings.data_asked)
     check_fits(settings, facts)
     return facts

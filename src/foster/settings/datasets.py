@@ -87,9 +87,6 @@ class DatasetFacts:
     """For photos of many sizes: pairs of an augmentation for small images and the one that replaces it."""
     adapted: Callable[["DatasetFacts", "Asked"], "DatasetFacts"] | None = None
     """A function that adapts the facts to the settings; it reads no file."""
-    survey: str | Callable[["DatasetFacts", "Asked"], "DatasetFacts"] | None = None
-    """The function that completes the facts from the files, or where to import it from: `module:function`. Only
-    `foster.experiment` calls it, for a plan."""
 
     @property
     def is_complete(self) -> bool:
@@ -168,7 +165,6 @@ _CIFAR100 = DatasetFacts(
     mean=(0.5071, 0.4867, 0.4408),
     std=(0.2675, 0.2565, 0.2761),
     read_by="foster.data.sources:read_cifar",
-    survey="foster.data.cifar:survey",
     published=_CIFAR100_FILES,
 )
 
@@ -191,7 +187,6 @@ _IMAGENET = DatasetFacts(
     read_by="foster.data.sources:read_trees",
     photo_augmentations=(("plain", "imagenet"), ("auto", "photo-auto")),
     adapted=_photo_facts,
-    survey="foster.data.imagenet:survey",
 )
 
 CATALOGUE: dict[str, DatasetFacts] = {
