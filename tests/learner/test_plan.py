@@ -56,21 +56,19 @@ def test_a_small_backbone_that_is_asked_for_sees_small_images_for_good() -> None
 
 
 @pytest.mark.parametrize(
-    ("device", "settings", "num_photos", "method"),
+    ("device", "settings", "method"),
     [
-        ("cpu", {"backbone": "efficientnet_lite0"}, 50_000, "closed_form"),
-        ("cuda", {"backbone": "efficientnet_lite0"}, 499, "closed_form"),
-        ("cuda", {"backbone": "efficientnet_lite0"}, 500, "foster"),
-        ("cpu", {"backbone": "resnet18"}, 50_000, "foster"),
-        ("cpu", {"backbone": "efficientnet_lite0", "method": "foster"}, 10, "foster"),
-        ("cuda", {"backbone": "efficientnet_lite0", "method": "closed_form"}, 50_000, "closed_form"),
+        ("cpu", {"backbone": "efficientnet_lite0"}, "closed_form"),
+        ("cuda", {"backbone": "efficientnet_lite0"}, "closed_form"),
+        ("cpu", {"backbone": "resnet18"}, "foster"),
+        ("cpu", {"backbone": "efficientnet_lite0", "method": "foster"}, "foster"),
     ],
 )
-def test_a_pretrained_backbone_is_trained_on_a_gpu_with_enough_photos_and_where_a_method_is_asked_for(
-    device: str, settings: dict[str, Any], num_photos: int, method: str, monkeypatch: pytest.MonkeyPatch
+def test_a_pretrained_backbone_is_trained_where_a_method_is_asked_for(
+    device: str, settings: dict[str, Any], method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foster.learner.plan.find_device", lambda name: torch.device(device))
-    photos = Photos([None] * num_photos, ("a",) * num_photos, "nothing")  # type: ignore[list-item]
+    photos = Photos([None] * 1000, ("a",) * 1000, "nothing")  # type: ignore[list-item]
     wanted = foster.Learner(image_size=192, **settings).settings
     assert make_plan(None, wanted, photos).settings.method == method
 

@@ -22,7 +22,6 @@ from foster.networks.adapted import TIMM_PREFIX, BackboneChoice, ModuleLike, cho
 from foster.networks.pretrained import PACKAGES
 from foster.settings.learner import AUTO, CLOSED_FORM, LearnerSettings
 from foster.settings.learner_defaults import (
-    ENOUGH_PHOTOS,
     PRETRAINED,
     SMALLEST_FROZEN_SIDE,
     backbone_for,
@@ -97,8 +96,7 @@ def make_plan(
     for name in photos.class_names:
         check_not_unknown(name, photos.title)
     on_gpu = find_device(settings.device).type == "cuda"
-    is_trained = on_gpu and len(photos) >= ENOUGH_PHOTOS
-    may_be_frozen = settings.method == CLOSED_FORM or (settings.method == AUTO and not is_trained)
+    may_be_frozen = settings.method in LearnerSettings.untrained
     name, size = settings.backbone, settings.image_size
     side = None
     if before is None:
@@ -112,7 +110,7 @@ def make_plan(
     choice = choose_backbone(name if backbone is None else backbone, resizing.size, settings.weights)
     method = before.method if before and settings.method in LearnerSettings.untrained else settings.method
     if method == AUTO:
-        method = CLOSED_FORM if choice.is_pretrained and not is_trained else DEFAULT_METHOD
+        method = CLOSED_FORM if choice.is_pretrained else DEFAULT_METHOD
     if method == CLOSED_FORM and before is None and name in PACKAGES and min(resizing.size) < SMALLEST_FROZEN_SIDE:
         raise SettingsError(
             f"image_size: the pretrained {name} needs {SMALLEST_FROZEN_SIDE} pixels or more a side, not "

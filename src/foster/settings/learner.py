@@ -51,7 +51,7 @@ class LearnerSettings(CommonSettings):
     method: str = AUTO
     """How photos are learned. `closed_form`: the pretrained backbone stays as it is, and the head follows from sums
     over the features of all photos. A method such as `foster` trains the network. `auto` takes the closed form where
-    the backbone is pretrained, unless there are a GPU and 500 photos or more in the first learn; else foster."""
+    the backbone is pretrained, else foster."""
     training: Literal["fast", "standard", "paper"] = "standard"
     """How long to train, and how much to hold out."""
     backbone: str = "auto"

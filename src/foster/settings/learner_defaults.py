@@ -63,10 +63,6 @@ PRETRAINED = "efficientnet_lite0"
 """The backbone whose pretrained weights come with the installation."""
 
 
-ENOUGH_PHOTOS = 500
-"""From so many photos in a first learn on, a pretrained backbone is trained where there is a GPU."""
-
-
 def image_side_for(typical_side: int, largest: int = 224) -> int:
     """The side of the network's images: the typical side itself where it is small, and above it one of five."""
     if min(typical_side, largest) <= SMALL_SIDE:
