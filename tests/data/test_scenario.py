@@ -31,7 +31,7 @@ def dataset() -> Dataset:
 
 @pytest.fixture(scope="module")
 def scenario(dataset: Dataset) -> Scenario:
-    return Scenario(dataset, 4, 3, [9, 0, 8, 1, 7, 2, 6, 3, 5, 4])
+    return Scenario(dataset, "synthetic-b4-inc3", [9, 0, 8, 1, 7, 2, 6, 3, 5, 4], [4, 3, 3])
 
 
 def test_the_seed_1993_gives_the_published_class_order() -> None:
@@ -43,28 +43,15 @@ def test_names_become_class_ids_in_their_order() -> None:
     assert class_order_from_names(["cat", "ant", "bee"], ["ant", "bee", "cat"]) == (2, 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["ant", "bee", "cta"], r"unknown class 'cta' in the class order; did you mean 'cat'\?"),
-    ],
-)
-def test_names_that_are_not_each_class_once_are_refused(names: list[str], message: str) -> None:
-    with pytest.raises(SettingsError, match=message) as caught:
-        class_order_from_names(names, ["ant", "bee", "cat"])
-    assert "\n" not in str(caught.value)
+def test_a_name_that_is_no_class_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"'cta'.*'cat'"):
+        class_order_from_names(["ant", "bee", "cta"], ["ant", "bee", "cat"])
 
 
 def test_a_scenario_is_a_sequence_of_tasks(scenario: Scenario) -> None:
     assert (scenario.mean, scenario.std) == ((0.5,) * 3, (0.25,) * 3)
     assert (len(scenario), scenario.task_sizes, scenario.name) == (3, (4, 3, 3), "synthetic-b4-inc3")
     assert [(task.index, task.num_known, task.num_new) for task in scenario] == [(0, 0, 4), (1, 4, 3), (2, 7, 3)]
-
-
-def test_the_last_task_takes_what_remains(dataset: Dataset) -> None:
-    scenario = Scenario(dataset, 0, 3, range(10))
-    assert [task.num_new for task in scenario] == [3, 3, 3, 1]
-    assert (scenario.name, scenario[3].num_total) == ("synthetic-b0-inc3", 10)
 
 
 def test_class_ids_are_the_order_of_arrival_and_keep_their_images(dataset: Dataset, scenario: Scenario) -> None:
@@ -91,7 +78,7 @@ def test_a_class_of_which_no_photo_can_be_read_is_told_by_its_name(tmp_path: Pat
     write_photos(tmp_path, num_classes=2, per_class=3, broken=3)
     album = PhotoStack.of(files_of(tmp_path), PhotoLoader(16, 20, max_unreadable=9))
     photos = ImageSet(album, torch.arange(6) // 3, ("broken", "whole"))
-    scenario = Scenario(Dataset("photos", photos, photos, (0.5,) * 3, (0.5,) * 3), 2, 2, [0, 1])
+    scenario = Scenario(Dataset("photos", photos, photos, (0.5,) * 3, (0.5,) * 3), "photos", [0, 1], [2])
     with pytest.raises(DataError, match=r"3 .*'broken'"):
         scenario[0]
 
@@ -99,8 +86,8 @@ def test_a_class_of_which_no_photo_can_be_read_is_told_by_its_name(tmp_path: Pat
 def test_a_first_task_without_a_test_image_is_refused_and_a_later_one_is_not(dataset: Dataset) -> None:
     tested = replace(dataset, test=dataset.test.of_classes(2, 6))
     with pytest.raises(DataError, match="'synthetic-b0-inc2'"):
-        Scenario(tested, base_classes=2, increment=2, class_order=range(10))
-    assert len(Scenario(tested, base_classes=2, increment=2, class_order=[5, 0, 1, 2, 3, 4, 6, 7, 8, 9])) == 5
+        Scenario(tested, "synthetic-b0-inc2", range(10), [2] * 5)
+    assert len(Scenario(tested, "synthetic-b0-inc2", [5, 0, 1, 2, 3, 4, 6, 7, 8, 9], [2] * 5)) == 5
 
 
 def numbered(*counts: int) -> ImageSet:

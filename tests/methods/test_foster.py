@@ -45,7 +45,7 @@ def scenario() -> Scenario:
         return ImageSet(pixels, torch.arange(6).repeat_interleave(num_per_class), names)
 
     dataset = Dataset("patterns", draw(12), draw(4), mean=(0.5,) * 3, std=(0.25,) * 3)
-    return Scenario(dataset, CLASSES_A_TASK, CLASSES_A_TASK, class_order=range(6))
+    return Scenario(dataset, "patterns", range(6), [CLASSES_A_TASK] * 3)
 
 
 def options(**changes: Any) -> FosterSettings:

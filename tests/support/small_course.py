@@ -38,7 +38,7 @@ def digits() -> Scenario:
     few = torch.cat([(whole.train.labels == k).nonzero()[:30, 0] for k in range(9)])
     names = whole.class_names[:9]
     train, test = (replace(part, class_names=names) for part in (whole.train.select(few), whole.test.of_classes(0, 9)))
-    return Scenario(Dataset(whole.name, train, test, whole.mean, whole.std), 0, 1, range(9), TASK_SIZES)
+    return Scenario(Dataset(whole.name, train, test, whole.mean, whole.std), "digits", range(9), TASK_SIZES)
 
 
 def engine() -> Engine:

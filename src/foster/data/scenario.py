@@ -11,46 +11,24 @@ from torch import Tensor
 from foster.data.download import Follower
 from foster.data.herding import positions_by_class, random_selection
 from foster.data.images import ImageSet, Stack
-from foster.data.sources import Dataset, arrivals
+from foster.data.sources import Dataset
 from foster.data.task import Task
 from foster.errors import DataError, SettingsError, suggestion
 from foster.seeding import Address, generator
-from foster.settings.datasets import GIVEN, scenario_name, task_sizes
 from foster.system.counts import counted
 
 
 class Scenario:
     """A list of tasks. The images of a task are gathered when the task is requested, and not kept here.
 
-    A dataset is divided by classes, or has tasks of its own (`given`), in which classes may come again.
+    Classes arrive in `class_order`, `task_sizes[k]` new ones in task k. A dataset is divided by classes, or has tasks
+    of its own (`is_given`), in which classes may come again.
     """
 
     def __init__(
-        self,
-        dataset: Dataset,
-        base_classes: int,
-        increment: int,
-        class_order: Sequence[int],
-        sizes: Sequence[int] = (),
+        self, dataset: Dataset, name: str, class_order: Sequence[int], task_sizes: Sequence[int], is_given: bool = False
     ) -> None:
-        self._arrange(
-            dataset,
-            scenario_name(dataset.name, base_classes, increment, sizes),
-            class_order,
-            task_sizes(len(dataset.class_names), base_classes, increment, sizes),
-        )
-
-    @classmethod
-    def given(cls, dataset: Dataset) -> "Scenario":
-        """The scenario of the dataset's own tasks. Class ids are in the order of arrival."""
-        scenario = cls.__new__(cls)
-        scenario._arrange(dataset, f"{dataset.name}-{GIVEN}", *arrivals(dataset.train), is_given=True)
-        return scenario
-
-    def _arrange(
-        self, dataset: Dataset, name: str, class_order: Sequence[int], sizes: Sequence[int], is_given: bool = False
-    ) -> None:
-        self.name, self.task_sizes, self.class_order = name, tuple(sizes), tuple(class_order)
+        self.name, self.task_sizes, self.class_order = name, tuple(task_sizes), tuple(class_order)
         self.mean, self.std = dataset.mean, dataset.std
         sets = [images.with_class_order(self.class_order) for images in (dataset.train, dataset.test)]
         self._train, self._test = sets if is_given else [_with_tasks(images, self.task_sizes) for images in sets]

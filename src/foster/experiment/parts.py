@@ -17,7 +17,7 @@ from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.store import PhotoLoader, Place
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
-from foster.data.sources import Dataset, counted, load, load_unlabeled, task_counts
+from foster.data.sources import Dataset, arrivals, counted, load, load_unlabeled, task_counts
 from foster.errors import DataError, DeviceError, SettingsError, explained
 from foster.methods import method_class
 from foster.methods.base import Context, Method
@@ -92,20 +92,20 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
     `follower` is told the progress of a download.
     """
     dataset = load(settings.dataset, settings.data_asked, follower, build_loader(settings, follower))
-    side, tasks = dataset.train.image_size[1], task_counts(dataset.train)
-    check_fits(settings, replace(settings.facts, num_classes=len(dataset.class_names), image_size=side, tasks=tasks))
+    side, tasks, is_given = dataset.train.image_size[1], task_counts(dataset.train), settings.tasks == "given"
+    facts = replace(settings.facts, num_classes=len(dataset.class_names), image_size=side, tasks=tasks)
+    check_fits(settings, facts)
     if settings.validation_share:
-        is_given = settings.tasks == "given"
         train, test = hold_out(dataset.train, settings.validation_share, settings.seed, is_given)
         dataset = Dataset(dataset.name, train, test, dataset.mean, dataset.std)
-    if settings.tasks == "given":
-        return Scenario.given(dataset)
-    if settings.class_order:
+    if is_given:
+        order, _ = arrivals(dataset.train)
+    elif settings.class_order:
         order = class_order_from_names(settings.class_order, dataset.class_names)
     else:
         seed = settings.seed if settings.order_seed is None else settings.order_seed
         order = class_order_from_seed(len(dataset.class_names), seed)
-    return Scenario(dataset, settings.base_classes, settings.increment, order, settings.task_sizes)
+    return Scenario(dataset, settings.scenario, order, settings.sizes_of_tasks(facts), is_given)
 
 
 def place_for_photos(engine: EngineSettings) -> tuple[Place, Path | None]:
