@@ -10,9 +10,9 @@ from foster.settings.datasets import (
     PhotoSettings,
     SyntheticSettings,
     dataset_facts,
-    scenario_name,
     task_sizes,
 )
+from foster.settings.experiment import load_settings
 
 
 def test_the_data_folder_is_the_given_one_then_the_environments_then_data(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,9 +54,12 @@ def test_tasks_that_the_classes_cannot_fill_are_refused(base_classes: int, incre
         task_sizes(10, base_classes, increment)
 
 
-def test_scenarios_are_named_as_in_the_papers() -> None:
-    assert scenario_name("cifar100", 50, 5) == "cifar100-b50-inc5"
-    assert scenario_name("cifar100", 0, 10) == scenario_name("cifar100", 10, 10) == "cifar100-b0-inc10"
+@pytest.mark.parametrize(
+    ("base", "increment", "name"), [(50, 5, "b50-inc5"), (0, 10, "b0-inc10"), (10, 10, "b0-inc10")]
+)
+def test_scenarios_are_named_as_in_the_papers(base: int, increment: int, name: str) -> None:
+    settings = load_settings("cifar100-b0-inc10", ["method=wa", f"base_classes={base}", f"increment={increment}"])
+    assert settings.scenario == f"cifar100-{name}"
 
 
 def test_the_facts_of_synthetic_images_are_those_that_were_asked_for() -> None:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -267,10 +266,6 @@ def dataset_facts(name: str, asked: Asked) -> DatasetFacts:
     return facts.adapted(facts, asked) if facts.adapted else facts
 
 
-GIVEN = "tasks"
-"""The ending of a scenario's name if the dataset gives the tasks."""
-
-
 def task_sizes(num_classes: int, base_classes: int, increment: int, given: Sequence[int] = ()) -> tuple[int, ...]:
     """The number of new classes of each task: as `given`, or the base, then `increment` per task; the last one has the
     remainder.
@@ -287,13 +282,3 @@ def task_sizes(num_classes: int, base_classes: int, increment: int, given: Seque
         raise SettingsError(f"{setting} is {base}, but there are only {num_classes} classes; choose fewer")
     num_full, remainder = divmod(num_classes - base, increment)
     return (base, *[increment] * num_full, *([remainder] if remainder else []))
-
-
-def scenario_name(dataset: str, base_classes: int, increment: int, given: Sequence[int] = ()) -> str:
-    """The short name of a scenario, for example `cifar100-b50-inc5`, or `cifar100-50-5x2-20x2` if the size of each
-    task is `given`; equal tasks are called `b0`."""
-    if given:
-        counts = [(size, len(list(run))) for size, run in groupby(given)]
-        return "-".join([dataset, *(f"{size}x{count}" if count > 1 else str(size) for size, count in counts)])
-    base = 0 if base_classes == increment else base_classes
-    return f"{dataset}-b{base}-inc{increment}"

@@ -4,7 +4,7 @@ import os
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -28,13 +28,11 @@ from foster.settings.base import (
 )
 from foster.settings.datasets import (
     CATALOGUE,
-    GIVEN,
     Asked,
     DatasetFacts,
     PhotoSettings,
     SyntheticSettings,
     dataset_facts,
-    scenario_name,
     task_sizes,
 )
 from foster.settings.method import MethodSettings
@@ -150,10 +148,15 @@ class Settings(CommonSettings):
 
     @property
     def scenario(self) -> str:
-        """The short name of the scenario, e.g. `cifar100-b0-inc10`."""
+        """The short name of the scenario: `cifar100-b50-inc5`, with `b0` for equal tasks; `cifar100-50-5x2-20x2` for
+        `task_sizes`; `folder-tasks` for given tasks."""
         if self.tasks == "given":
-            return f"{self.dataset}-{GIVEN}"
-        return scenario_name(self.dataset, self.base_classes, self.increment, self.task_sizes)
+            return f"{self.dataset}-tasks"
+        if self.task_sizes:
+            counts = [(size, len(list(run))) for size, run in groupby(self.task_sizes)]
+            return "-".join([self.dataset, *(f"{size}x{count}" if count > 1 else str(size) for size, count in counts)])
+        base = 0 if self.base_classes == self.increment else self.base_classes
+        return f"{self.dataset}-b{base}-inc{self.increment}"
 
     @property
     def run_name(self) -> str:
