@@ -23,7 +23,7 @@ def class_means(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     vectors = unit_length(features)
     nowhere = vectors.new_full(features.shape[1:], torch.inf)
     # Class by class rather than index_add, whose order of summation on a GPU changes from run to run.
-    return torch.stack([unit_length(vectors[own].mean(0)) if len(own) else nowhere for own in members])
+    return torch.stack([unit_length(vectors[rows].mean(0)) if len(rows) else nowhere for rows in members])
 
 
 def nearest_mean_scores(features: Tensor, means: Tensor) -> Tensor:

@@ -63,11 +63,11 @@ def _facts(settings: Settings) -> dict[str, Any]:
     """The settings that the first task depends on, with dotted keys."""
     options = settings.options.model_dump(mode="json")
     decisive = settings.options.first_task_options
-    own = {key: value for key, value in options.items() if decisive is None or key in decisive}
+    compared = {key: value for key, value in options.items() if decisive is None or key in decisive}
     plain = settings.model_dump(mode="json", exclude=set(SILENT))
     first = settings.task_sizes[0] if settings.task_sizes else settings.base_classes or settings.increment
     plain["order_seed"] = settings.seed if settings.order_seed is None else settings.order_seed
     if decisive and "first" in decisive:  # whatever method asks for it, the same network is trained
         del plain["method"]
-        return flat({**plain, "base_classes": first, **own})
-    return flat({**plain, "base_classes": first, settings.method: own})
+        return flat({**plain, "base_classes": first, **compared})
+    return flat({**plain, "base_classes": first, settings.method: compared})

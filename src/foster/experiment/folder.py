@@ -64,8 +64,8 @@ class RunFolder:
             raise FolderError(f"'{self.path}' holds no run ({SETTINGS} is missing)")
         source = str(self.path / SETTINGS)
         settings = load_settings(source, overrides, plugins=plugins, trusts_plugins=trusts_plugins)
-        own = load_settings(source, trusts_plugins=False) if overrides else settings
-        if difference := difference_of(own.nested(), settings.nested()):
+        saved = load_settings(source, trusts_plugins=False) if overrides else settings
+        if difference := difference_of(saved.nested(), settings.nested()):
             raise SettingsError(
                 f"'{self.path}' is a run with {difference}: in the middle of a run only {', '.join(FREE_SETTINGS)} can "
                 "change; start a new run in another folder"

@@ -71,7 +71,7 @@ class KeptImages:
 
     def entries(self) -> set[Entry]:
         """Class id and image id of all images."""
-        return {(class_id, own) for class_id, files in enumerate(self.files()) for own, _ in files}
+        return {(class_id, photo_id) for class_id, files in enumerate(self.files()) for photo_id, _ in files}
 
     @property
     def num_images(self) -> int:
@@ -286,7 +286,7 @@ class Knowledge:
 
     def learned_ids(self) -> set[str]:
         """The ids of all photos that are known to have been learned from."""
-        return {own for _, own in self.exemplars.entries()} | (set(self.store.ids) if self.store else set())
+        return {photo_id for _, photo_id in self.exemplars.entries()} | (set(self.store.ids) if self.store else set())
 
     @property
     def is_closed_form(self) -> bool:

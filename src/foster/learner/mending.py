@@ -66,7 +66,7 @@ def rename(knowledge: Knowledge, old: str, new: str) -> tuple[Knowledge, MendRep
         raise DataError(f"'{name}' is the class's name already")
     if name in knowledge.class_names:
         raise DataError(f"there is a class '{name}' already; merge makes one class of two")
-    names = [name if k == class_id else own for k, own in enumerate(knowledge.class_names)]
+    names = [name if k == class_id else known for k, known in enumerate(knowledge.class_names)]
     history = tuple(_with_names(entry, {old: name}) for entry in knowledge.history)
     renamed = replace(knowledge, class_names=tuple(names), history=history)
     # The history does not keep the old name.
@@ -138,7 +138,7 @@ def remove_photos(
 
     def left(kept: KeptImages) -> list[ImageFiles]:
         return [
-            tuple((own, file) for own, file in files if (class_id, own) not in chosen)
+            tuple((photo_id, file) for photo_id, file in files if (class_id, photo_id) not in chosen)
             for class_id, files in enumerate(kept.files())
         ]
 
@@ -157,7 +157,7 @@ def remove_photos(
     checks: tuple[UpdateCheck, ...] = ()
     if knowledge.is_closed_form:
         after, checks = _solved_again(knowledge, after)
-    report = MendReport({}, removed=tuple(sorted(own for _, own in chosen)), checks=checks)
+    report = MendReport({}, removed=tuple(sorted(photo_id for _, photo_id in chosen)), checks=checks)
     return after.with_entry(report.record()), report
 
 
@@ -169,10 +169,10 @@ def _meant(text: str, entries: set[tuple[int, str]], knowledge: Knowledge) -> tu
             wanted = image_id(resizing(decode_photo(file, max(resizing.size))))
         except ImageError as error:
             raise DataError(f"'{text}' cannot be read: {error}") from None
-    meant = sorted((label, own) for label, own in entries if wanted in (own, f"{label:04d}/{own}"))
+    meant = sorted((label, photo_id) for label, photo_id in entries if wanted in (photo_id, f"{label:04d}/{photo_id}"))
     if len(meant) == 1:
         return meant[0]
-    listed = ", ".join(f"{label:04d}/{own} ('{knowledge.class_names[label]}')" for label, own in meant)
+    listed = ", ".join(f"{label:04d}/{photo_id} ('{knowledge.class_names[label]}')" for label, photo_id in meant)
     if meant:
         problem = f"several classes have it; name one of {listed}"
     elif file.is_file():
@@ -331,10 +331,10 @@ def _regrouped_network(
     everything.append(before.images_of(before.held_out))
     kept = concatenate(*everything).stack
     rows = before.classifier(device, means=torch.empty(0)).features(kept)  # the backbone stays as it is
-    position = {own: k for k, own in enumerate(ids_of(kept))}
+    position = {photo_id: k for k, photo_id in enumerate(ids_of(kept))}
 
     def features_of(images: ImageSet) -> Tensor:
-        return rows[[position[own] for own in ids_of(images.stack)]]
+        return rows[[position[photo_id] for photo_id in ids_of(images.stack)]]
 
     def classifier(knowledge: Knowledge, temperature: float | None = None) -> Classifier:
         exemplars = knowledge.images_of(knowledge.exemplars)

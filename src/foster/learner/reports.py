@@ -313,12 +313,12 @@ class LearnReport:
     @property
     def better_in_closed_form(self) -> str | None:
         """One line where the head in closed form is better than the network that was trained; else None."""
-        beside, own = self.variants.get(CLOSED_FORM_VARIANT), self.variants.get(self.result)
-        if beside is None or own is None or beside <= own:
+        beside, trained = self.variants.get(CLOSED_FORM_VARIANT), self.variants.get(self.result)
+        if beside is None or trained is None or beside <= trained:
             return None
         return (
-            f"the closed form has {beside:.1f} % on the same held-out photos, the trained network {own:.1f} %: a new "
-            "bundle with method=closed_form would be better, and takes a fraction of the time"
+            f"the closed form has {beside:.1f} % on the same held-out photos, the trained network {trained:.1f} %: a "
+            "new bundle with method=closed_form would be better, and takes a fraction of the time"
         )
 
     @property

@@ -281,12 +281,12 @@ def plan_training(plan: Plan) -> TrainingPlan:
     if not len(fresh):
         raise DataError(f"all {len(images)} images in {photos.title} are kept from earlier learns: nothing to learn")
     fresh_entries = [entry for entry in entries if entry not in stored]
-    hashes = [own for _, own in fresh_entries]
+    hashes = [photo_id for _, photo_id in fresh_entries]
     if untrained is not None:  # it knows every photo that it learned
         learned = untrained.learned_ids()
-        is_new = torch.tensor([own not in learned for own in hashes])
+        is_new = torch.tensor([photo_id not in learned for photo_id in hashes])
         mask = is_new.clone()
-        new_hashes = [own for own in hashes if own not in learned]
+        new_hashes = [photo_id for photo_id in hashes if photo_id not in learned]
         mask[is_new] = is_held_out(fresh.select(is_new), new_hashes, settings.held_out_share)
     else:
         trained_before = dict(enumerate(before.trained_from.values())) if before else {}

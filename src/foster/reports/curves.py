@@ -252,9 +252,9 @@ def looks_of(named: Iterable[tuple[str, str]]) -> dict[str, Look]:
     """
     looks: dict[str, Look] = {}
     for method, name in sorted(set(named), key=lambda pair: (pair[0], len(pair[1]), pair[1])):
-        own, taken = look_of(method), set(looks.values())
-        others = (Look(own.colour, marker, style) for style in LINE_STYLES for marker in MARKERS)
-        looks[name] = next((look for look in (own, *others) if look not in taken), own)
+        usual, taken = look_of(method), set(looks.values())
+        others = (Look(usual.colour, marker, style) for style in LINE_STYLES for marker in MARKERS)
+        looks[name] = next((look for look in (usual, *others) if look not in taken), usual)
     return looks
 
 

@@ -53,8 +53,8 @@ class Group:
     @property
     def name(self) -> str:
         """The method and what else tells the group from others in a table."""
-        own = [change for change in self.changes if change not in self.shared]
-        return " ".join(filter(None, (self.method, self.recipe, *own, self.remark)))
+        unshared = [change for change in self.changes if change not in self.shared]
+        return " ".join(filter(None, (self.method, self.recipe, *unshared, self.remark)))
 
     @property
     def averages(self) -> list[float]:
@@ -183,7 +183,7 @@ def _shared(runs: Sequence[RunResult], told: Sequence[Told]) -> Told:
         for changes in told
         for key, value in changes.items()
         if key.partition(".")[0] not in methods
-        and all(own.get(key) == value or key not in settings for own, settings in zip(told, used, strict=True))
+        and all(facts.get(key) == value or key not in settings for facts, settings in zip(told, used, strict=True))
     }
 
 
@@ -242,7 +242,7 @@ def _nearest_preset(scenario: str, runs: Sequence[RunResult]) -> str | None:
 
     def num_differences(preset: str) -> int:
         pairs = [(learning_settings(run), _usual_settings(preset, run)) for run in members]
-        return sum(usual.get(key, value) != value for own, usual in pairs for key, value in own.items())
+        return sum(usual.get(key, value) != value for facts, usual in pairs for key, value in facts.items())
 
     return min(alike, key=num_differences, default=None)
 
@@ -265,8 +265,10 @@ def _settings_of(preset: str | None, method: str, recipe: str, kind: type[Method
         options = method_section(method, {}, f"method {method}") if kind else MethodSettings()
         usual = Settings.model_construct(method=method, options=options).complete()
     # A table of augmentations is told by what it switches on.
-    own = {} if isinstance(usual["augmentation"], dict) else {"augmentation": Augmentation().model_dump(mode="json")}
-    return _decided(flat(usual | own), method)
+    complete = (
+        {} if isinstance(usual["augmentation"], dict) else {"augmentation": Augmentation().model_dump(mode="json")}
+    )
+    return _decided(flat(usual | complete), method)
 
 
 @cache

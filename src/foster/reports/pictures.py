@@ -165,8 +165,8 @@ def _mosaic(images: ImageSet, classes: Sequence[int]) -> np.ndarray:
     num_columns = min(most, max(1, int(images.class_counts().max())))
     sheet = np.full((len(classes) * (height + 1), num_columns * (width + 1), 3), 255, dtype=np.uint8)
     for row, class_id in enumerate(classes):
-        own = images.select(torch.nonzero(images.labels == class_id).flatten()[:num_columns])
-        for column, image in enumerate(shown_pixels(own).permute(0, 2, 3, 1).numpy()):
+        chosen = images.select(torch.nonzero(images.labels == class_id).flatten()[:num_columns])
+        for column, image in enumerate(shown_pixels(chosen).permute(0, 2, 3, 1).numpy()):
             top, left = row * (height + 1), column * (width + 1)
             sheet[top : top + height, left : left + width] = image
     return sheet

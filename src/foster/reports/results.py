@@ -112,8 +112,8 @@ class RunResult:
         """The seed that the class order is from; None where the order, or the tasks themselves, are given."""
         if self.settings.get("class_order") or self.settings.get("tasks") == "given":
             return None
-        own = self.settings.get("order_seed")
-        return own if isinstance(own, int) else self.seed
+        order = self.settings.get("order_seed")
+        return order if isinstance(order, int) else self.seed
 
     @property
     def seeds(self) -> str:

@@ -43,23 +43,25 @@ class Metrics:
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._registry = own = CollectorRegistry()
-        self.requests = Counter("foster_requests", "Requests by route and status.", ("route", "status"), registry=own)
-        self.images = Counter("foster_images", "Images that were answered.", registry=own)
-        self.unknown = Counter("foster_unknown", "Images that were answered with 'unknown'.", registry=own)
-        self.unreadable = Counter("foster_unreadable_images", "Images that could not be decoded.", registry=own)
-        self.feedback = Counter("foster_feedback", "Photos that were stored with a label.", registry=own)
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "foster_requests", "Requests by route and status.", ("route", "status"), registry=registry
+        )
+        self.images = Counter("foster_images", "Images that were answered.", registry=registry)
+        self.unknown = Counter("foster_unknown", "Images that were answered with 'unknown'.", registry=registry)
+        self.unreadable = Counter("foster_unreadable_images", "Images that could not be decoded.", registry=registry)
+        self.feedback = Counter("foster_feedback", "Photos that were stored with a label.", registry=registry)
         about = "Seconds from a prediction's request to its answer."
-        self.request_seconds = Histogram("foster_request_seconds", about, buckets=SECONDS, registry=own)
+        self.request_seconds = Histogram("foster_request_seconds", about, buckets=SECONDS, registry=registry)
         about = "Images a batch on the device."
-        self.batch_images = Histogram("foster_batch_images", about, buckets=IMAGES, registry=own)
+        self.batch_images = Histogram("foster_batch_images", about, buckets=IMAGES, registry=registry)
         about = "Seconds a batch on the device."
-        self.batch_seconds = Histogram("foster_batch_seconds", about, buckets=SECONDS, registry=own)
-        self.in_work = Gauge("foster_images_in_work", "Images that wait or are in work.", registry=own)
-        self.swaps = Gauge("foster_bundle_swaps", "How often another bundle took over.", registry=own)
+        self.batch_seconds = Histogram("foster_batch_seconds", about, buckets=SECONDS, registry=registry)
+        self.in_work = Gauge("foster_images_in_work", "Images that wait or are in work.", registry=registry)
+        self.swaps = Gauge("foster_bundle_swaps", "How often another bundle took over.", registry=registry)
         about = "1 while the promoted bundle cannot be loaded and another one answers."
-        self.problem = Gauge("foster_bundle_problem", about, registry=own)
-        self.bundle = Info("foster_bundle", "The bundle that answers.", registry=own)
+        self.problem = Gauge("foster_bundle_problem", about, registry=registry)
+        self.bundle = Info("foster_bundle", "The bundle that answers.", registry=registry)
 
     def text(self) -> str:
         return generate_latest(self._registry).decode()

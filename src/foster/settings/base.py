@@ -223,16 +223,16 @@ def with_recipes(data: Mapping[str, Any], recipes: Sequence[str], folder: Path |
 
     Without recipes, the one that the data name is laid under them: a key in the settings file overrides its recipe.
     """
-    own = _recipe_name(data.get("recipe", ""))
-    if own.endswith(".toml"):
-        own = str(seen_from(folder, own))
-    elif not recipes and own not in packaged_names("recipes"):
+    named = _recipe_name(data.get("recipe", ""))
+    if named.endswith(".toml"):
+        named = str(seen_from(folder, named))
+    elif not recipes and named not in packaged_names("recipes"):
         return dict(data)  # the settings of a run whose recipe was a file: only its name is left
     merged = dict(data)
-    for name in recipes or [own]:
+    for name in recipes or [named]:
         changes = read_recipe(name)
         merged = laid_over(merged, changes) if recipes else laid_over(changes, merged)
-    return {**merged, "recipe": "+".join(Path(name).stem for name in recipes or [own])}
+    return {**merged, "recipe": "+".join(Path(name).stem for name in recipes or [named])}
 
 
 def _recipe_name(asked: Any) -> str:

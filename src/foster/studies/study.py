@@ -166,14 +166,14 @@ def _on_preset(
     planned: dict[str, list[PlannedRun]] = {}
     dataset = plan_runs(preset, [], data=data, plugins=plugins)[0].settings.dataset
     for variant in study.variants:
-        own = [study.swaps.get(dataset, {}).get(pair, pair) for pair in variant.set]
-        keys = {pair.partition("=")[0] for pair in own}
+        chosen = [study.swaps.get(dataset, {}).get(pair, pair) for pair in variant.set]
+        keys = {pair.partition("=")[0] for pair in chosen}
         clash = keys & said
         if clash:
             raise SettingsError(f"{min(clash)} is what the study varies ('{variant.name}'); it cannot be given here")
         base = [pair for pair in study.base if pair.partition("=")[0] not in keys | said]
         asked = f"in the study's variant '{variant.name}' or {COMMAND_LINE}"
-        planned[variant.name] = plan_runs(preset, [*base, *own, *overrides], data=data, plugins=plugins, asked=asked)
+        planned[variant.name] = plan_runs(preset, [*base, *chosen, *overrides], data=data, plugins=plugins, asked=asked)
     return planned
 
 

@@ -119,7 +119,7 @@ def listed(unreadable: Sequence[Unreadable]) -> str:
     names: dict[str, list[str]] = {}
     for photo in unreadable[:NUM_SHOWN]:
         names.setdefault(photo.reason, []).append(f"'{photo.name}'")
-    listed = "; ".join(f"{', '.join(own)}: {reason}" for reason, own in names.items())
+    listed = "; ".join(f"{', '.join(photos)}: {reason}" for reason, photos in names.items())
     return listed + ("; ..." if len(unreadable) > NUM_SHOWN else "")
 
 
@@ -761,23 +761,23 @@ def memory_of_files(files: Sequence[Sequence[tuple[str, bytes]]], resizing: Resi
     """
     check_room(sum(map(len, files)), resizing, num_copies=1)
     memory = ExemplarMemory()
-    for class_id, own in enumerate(files):
-        memory.remember(class_id, _stack_of_files(own, resizing))
+    for class_id, kept in enumerate(files):
+        memory.remember(class_id, _stack_of_files(kept, resizing))
     return memory
 
 
 def _stack_of_files(files: Sequence[tuple[str, bytes]], resizing: Resizing) -> Stack:
-    ids, contents = [own for own, _ in files], [content for _, content in files]
-    for own, content in files:
+    ids, contents = [photo_id for photo_id, _ in files], [content for _, content in files]
+    for photo_id, content in files:
         try:
             width, height = upright_size(content)
         except ImageError as error:
-            raise DataError(f"image {own} cannot be read: {error}") from None
+            raise DataError(f"image {photo_id} cannot be read: {error}") from None
         is_photo = keeps_photos(resizing) and content.startswith(JPEG)
         if is_photo and min(width, height) <= learner_loader(resizing).short_side:
             continue
         if (height, width) != resizing.size:
-            raise DataError(f"image {own} is not {resizing.width} x {resizing.height}")
+            raise DataError(f"image {photo_id} is not {resizing.width} x {resizing.height}")
     if keeps_photos(resizing):
         stack = PhotoStack.of(contents, learner_loader(resizing), "the exemplars", ids)
         is_readable = stack.readable()

@@ -101,9 +101,9 @@ def pixels_layout(groups, pixels, channels, warps, other_warps, is_operand_a):
     unit = channels // (8 * warps)
     registers = [[0, 0, c] for c in powers(unit, 1)] + [[0, p, 0] for p in powers(pixels // 4, 4)]
     lanes = [[0, 1, 0], [0, 2, 0], [0, 0, unit], [0, 0, 2 * unit], [0, 0, 4 * unit]]
-    own = [[0, 0, c] for c in powers(warps, channels // warps)]
+    within = [[0, 0, c] for c in powers(warps, channels // warps)]
     others = [[0, 0, 0] for _ in powers(other_warps, 1)]
-    split = others + own if is_operand_a else own + others
+    split = others + within if is_operand_a else within + others
     return gl.DistributedLinearLayout(
         registers, lanes, split + [[b, 0, 0] for b in powers(groups, 1)], [], [groups, pixels, channels]
     )
