@@ -100,6 +100,11 @@ def test_forgetting_and_backward_transfer_differ_when_the_best_came_later() -> N
     assert backward_transfer(matrix) == pytest.approx(2.5)
 
 
+def test_tasks_without_test_images_do_not_count() -> None:
+    matrix = [[60.0], [50.0, math.nan], [40.0, math.nan, 90.0]]
+    assert (forgetting(matrix), backward_transfer(matrix)) == (20.0, -20.0)
+
+
 def test_a_single_task_forgets_nothing() -> None:
     assert forgetting([[90.0]]) == 0.0
     assert backward_transfer([[90.0]]) == 0.0

@@ -6,7 +6,7 @@ task up to t after learning task t, with predictions over all classes seen so fa
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,20 +62,25 @@ def average_incremental_accuracy(accuracies: Sequence[float]) -> float:
 def forgetting(matrix: Sequence[Sequence[float]]) -> float:
     """Mean over the tasks j before the last, T, of max_{j <= t < T} a[t][j] - a[T][j]; 0.0 for a single task.
 
-    Below zero where earlier tasks became better than they ever were.
+    Below zero where earlier tasks became better than they ever were. Tasks without test images do not count.
     """
     *earlier, now = matrix
     best = [max(row[task] for row in earlier[task:]) for task in range(len(earlier))]
-    return statistics.fmean([before - after for before, after in zip(best, now, strict=False)] or [0.0])
+    return _mean(before - after for before, after in zip(best, now, strict=False))
 
 
 def backward_transfer(matrix: Sequence[Sequence[float]]) -> float:
     """Mean over the tasks j before the last, T, of a[T][j] - a[j][j]; 0.0 for a single task.
 
-    Below zero where earlier tasks are now worse than when they were learned.
+    Below zero where earlier tasks are now worse than when they were learned. Tasks without test images do not count.
     """
     *earlier, now = matrix
-    return statistics.fmean([now[task] - row[task] for task, row in enumerate(earlier)] or [0.0])
+    return _mean(now[task] - row[task] for task, row in enumerate(earlier))
+
+
+def _mean(values: Iterable[float]) -> float:
+    """The mean of the values that are not NaN; 0.0 for none."""
+    return statistics.fmean([value for value in values if not math.isnan(value)] or [0.0])
 
 
 def _percent(is_correct: NDArray[np.bool_]) -> float:
