@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from foster.bundle.history import checked_entry, entry_title, last_checks, trained_positions
+from foster.bundle.history import checked_entry, entry_title, last_checks
 
 ROW = {"images": 3, "before": 90.0, "after": None, "negative_flips": 1}
 CHECK = {"classes": {"cat": ROW}}
@@ -38,7 +38,7 @@ def test_what_is_known_and_has_another_form_is_named(entry: dict[str, Any], plac
         checked_entry(entry)
 
 
-LEARNED = {"source": "january", "new_classes": ["cat", "dog", "cow"], "trained_from": {"cat": 0.2, "dog": 0.1}}
+LEARNED = {"source": "january", "new_classes": ["cat", "dog", "cow"]}
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,6 @@ LEARNED = {"source": "january", "new_classes": ["cat", "dog", "cow"], "trained_f
 )
 def test_an_entry_says_what_was_learned_or_mended(entry: dict[str, Any], title: str) -> None:
     assert entry_title(entry) == title
-
-
-def test_where_images_were_trained_on_follows_a_class_through_its_names() -> None:
-    history = [LEARNED, {"renamed": {"cat": "tiger"}}, {"renamed": {"tiger": "pet", "dog": "pet"}}]
-    assert trained_positions(history) == {"pet": 0.1, "cow": 0.0}
-    again = {"new_classes": ["cat"], "trained_from": {"cat": 0.4}}
-    assert trained_positions([*history, again])["cat"] == 0.4, "another class of an old name"
-    assert trained_positions([LEARNED, {"forgotten": ["cat"]}, again])["cat"] == 0.2, "the same class once more"
 
 
 def test_the_last_comparison_is_told_under_the_names_of_now() -> None:

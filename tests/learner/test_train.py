@@ -17,7 +17,7 @@ from foster.errors import SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.learner import Learner
 from foster.learner.plan import held_out_quota
-from foster.learner.train import is_held_out, kept_held_out, position
+from foster.learner.train import is_held_out, kept_held_out
 from foster.networks import build_backbone
 from foster.training.phase import Phase
 from foster.training.task import TaskState, Trainer
@@ -187,17 +187,15 @@ def test_equal_pictures_of_different_classes_stand_on_the_same_side(share: float
     assert mask[40:80].any()
 
 
-def test_of_a_known_class_pictures_below_both_limits_are_held_out_but_never_all() -> None:
-    images = random_images(200)
-    places = torch.tensor([position(image_id(image)) for image in images.images])
+def test_what_was_learned_is_not_held_out_and_known_classes_need_none() -> None:
+    images = random_images(100, 4, 100, 4)
     hashes = [image_id(image) for image in images.images]
-    assert torch.equal(is_held_out(images, hashes, 0.3, {0: 0.12}), places < 0.12)
-    assert torch.equal(is_held_out(images, hashes, 0.1, {0: 0.5}), places < 0.1)
-    assert not is_held_out(images, hashes, 0.3, {0: 0.0}).any()
-    low = images.select(places < 0.1)
-    mask = is_held_out(low, [image_id(image) for image in low.images], 0.5, {0: 1.0})
-    assert int((~mask).sum()) == 1
-    assert places[places < 0.1][~mask].item() == places[places < 0.1].max().item()
+    learned = set(hashes[:40])
+    mask = is_held_out(images, hashes, 0.1, num_known=2, learned=learned)
+    assert images.select(mask).class_counts().tolist() == [6, 0, 10, 1]
+    assert not mask[:40].any()
+    everything = is_held_out(images, hashes, 0.1, learned=set(hashes))
+    assert not everything.any()
 
 
 @pytest.mark.parametrize(

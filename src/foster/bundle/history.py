@@ -37,7 +37,6 @@ class _Entry(Document):
     source: str = ""
     new_classes: tuple[str, ...] = ()
     more_of: dict[str, Count] = Field(default_factory=dict)
-    trained_from: dict[str, Share] = Field(default_factory=dict)
     held_out_share: Share = 0.0
     trained_images: Count = 0
     seconds: Seconds = 0.0
@@ -71,21 +70,6 @@ def entry_title(entry: Mapping[str, Any]) -> str:
     if set(forgotten) == {FORGOTTEN}:
         return f"forgot {counted(len(forgotten), 'class')}"
     return f"forgot {', '.join(forgotten)}" if forgotten else str(entry.get("source", ""))
-
-
-def trained_positions(history: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """For each class that was ever learned, by its current name, the smallest position (`learner.train.position`) of
-    its training images; 0 if the history does not contain it. Forgotten classes are left out.
-    """
-    smallest: dict[str, float] = {}
-    for entry in history:
-        positions = entry.get("trained_from", {})
-        for name in (*entry.get("new_classes", ()), *entry.get("more_of", ())):
-            smallest[name] = min(smallest.get(name, 1.0), positions.get(name, 0.0))
-        moved = [(new, smallest.pop(old, 0.0)) for old, new in entry.get("renamed", {}).items()]
-        for name, position in moved:
-            smallest[name] = min(smallest.get(name, 1.0), position)
-    return smallest
 
 
 def last_checks(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

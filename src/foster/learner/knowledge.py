@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from foster.bundle.folder import BundleError, ImageFiles, read_bundle, write_bundle
-from foster.bundle.history import trained_positions
 from foster.bundle.manifest import Manifest, Preprocessing, Use
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
@@ -299,13 +298,6 @@ class Knowledge:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
-
-    @property
-    def trained_from(self) -> dict[str, float]:
-        """For each class, the smallest position (`train.position`) of any image of it that was trained on; 0 where the
-        history does not tell."""
-        smallest = trained_positions(self.history)
-        return {name: smallest.get(name, 0.0) for name in self.class_names}
 
     @property
     def held_out_share(self) -> float:

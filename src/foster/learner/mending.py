@@ -283,9 +283,8 @@ def _with_names(entry: Mapping[str, Any], names: Mapping[str, str | None]) -> di
     result = dict(entry)
     if "new_classes" in entry:
         result["new_classes"] = of_list(entry["new_classes"])
-    for key in ("more_of", "trained_from"):
-        if key in entry:
-            result[key] = of_keys(entry[key])
+    if "more_of" in entry:
+        result["more_of"] = of_keys(entry["more_of"])
     if "checks" in entry:
         result["checks"] = {
             kind: {**check, "classes": of_keys(check.get("classes", {}))} for kind, check in entry["checks"].items()

@@ -4,10 +4,9 @@ the time, train, measure. Nothing of what was known before is changed."""
 import copy
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -115,8 +114,6 @@ class TrainingPlan(Plan):
     train: ImageSet
     """The new photos to train on, with ids for all classes known afterwards."""
     new_held_out: ImageSet
-    trained_from: Mapping[str, float]
-    """For each class, the smallest `position` of its photos in `train`."""
     num_known: int
     preprocessing: Preprocessing
     untrained: Knowledge | None
@@ -282,22 +279,14 @@ def plan_training(plan: Plan) -> TrainingPlan:
         raise DataError(f"all {len(images)} images in {photos.title} are kept from earlier learns: nothing to learn")
     fresh_entries = [entry for entry in entries if entry not in stored]
     hashes = [photo_id for _, photo_id in fresh_entries]
-    if untrained is not None:  # it knows every photo that it learned
-        learned = untrained.learned_ids()
-        is_new = torch.tensor([photo_id not in learned for photo_id in hashes])
-        mask = is_new.clone()
-        new_hashes = [photo_id for photo_id in hashes if photo_id not in learned]
-        mask[is_new] = is_held_out(fresh.select(is_new), new_hashes, settings.held_out_share)
-    else:
-        trained_before = dict(enumerate(before.trained_from.values())) if before else {}
-        mask = is_held_out(fresh, hashes, settings.held_out_share, trained_before)
+    learned = before.learned_ids() if before else set()
+    if before is not None and before.store is None:  # not all photos that it has learned are listed
+        learned |= {photo_id for label, photo_id in fresh_entries if label < len(known)}
+    num_measured = len(known) if untrained is None else 0
+    mask = is_held_out(fresh, hashes, settings.held_out_share, num_measured, learned)
     train, held_out = fresh.select(~mask), fresh.select(mask)
     # Encoded as a bundle keeps them, so that a loaded bundle measures the same.
     held_out = replace(held_out, stack=held_out.stack.owned())
-    smallest: dict[str, float] = {}
-    for (label, image_hash), is_spared in zip(fresh_entries, mask.tolist(), strict=True):
-        if not is_spared:
-            smallest[names[label]] = min(smallest.get(names[label], 1.0), position(image_hash))
     report = LearnReport(
         more_of=dict(Counter(names[label] for label in fresh.labels.tolist() if label < len(known))),
         num_repeated=len(images) - len(fresh),
@@ -321,7 +310,6 @@ def plan_training(plan: Plan) -> TrainingPlan:
         **vars(plan),
         train=train,
         new_held_out=held_out,
-        trained_from=smallest,
         num_known=0 if untrained else len(known),
         preprocessing=preprocessing,
         untrained=untrained,
@@ -329,30 +317,23 @@ def plan_training(plan: Plan) -> TrainingPlan:
     )
 
 
-def position(image_hash: str) -> float:
-    """The hash of a photo's pixels as a number from 0 to 1, which never changes."""
-    return int(image_hash, 16) / 16.0 ** len(image_hash)
-
-
 def is_held_out(
-    images: ImageSet, ids: Sequence[str], share: float, trained_from: Mapping[int, float] = MappingProxyType({})
+    images: ImageSet, ids: Sequence[str], share: float, num_known: int = 0, learned: Set[str] = frozenset()
 ) -> Tensor:
-    """A mask `[N]`. Of a new class about `share` is held out, at least one image of three or more and never all.
+    """A mask `[N]`. About `share` of the photos of each class is held out: of a new class at least one of three or
+    more, and never all. Class ids below `num_known` have held-out photos already, so that none is needed.
 
     The photos of the lowest hashes are held out: the choice does not depend on file names, and equal photos are treated
-    alike. A photo in several classes is held out where all of them choose it. For a class known before, `trained_from`
-    has the smallest position that was trained on; only photos below it, and below `share`, are held out. So a photo
-    that was trained on is never measured on when it comes again.
+    alike. A photo in several classes is held out where all of them choose it. Photos that were `learned` before are
+    never held out, because accuracy on them would be too high.
     """
     members: dict[int, set[str]] = defaultdict(set)
     for label, image_hash in zip(images.labels.tolist(), ids, strict=True):
-        members[label].add(image_hash)
-    trained: set[str] = set()
+        members[label] |= {image_hash} - learned
+    trained = set(learned)
     for label, hashes in members.items():
-        count = max(1, round(len(hashes) * share)) if share and len(hashes) >= FEWEST_IMAGES else 0
-        if count and label in trained_from:
-            limit = min(share, trained_from[label])
-            count = sum(position(image_hash) < limit for image_hash in hashes)
+        least = int(label >= num_known)
+        count = max(least, round(len(hashes) * share)) if share and len(hashes) >= FEWEST_IMAGES else 0
         trained |= set(sorted(hashes)[min(count, len(hashes) - 1) :])
     return torch.tensor([image_hash not in trained for image_hash in ids], dtype=torch.bool)
 
@@ -621,7 +602,6 @@ def outcome(
     entry = {
         "training": plan.settings.training,
         "held_out_share": plan.settings.held_out_share,
-        "trained_from": dict(plan.trained_from),
         "batch_size": plan.batch_size,
     }
     return replace(after, store=store).learned(plan.photos.title, report, engine.device, entry), report
