@@ -187,7 +187,7 @@ def test_saved_weights_fit_into_the_frame_of_a_new_network(compression: bool) ->
 
 
 def test_the_boosting_loss_is_that_of_the_paper() -> None:
-    course = follow(options(beta_boost=0.9, temperature=3.0, distillation_weight=0.7))
+    course = follow(options(beta_boost=0.9, temperature=3.0))
     boost = course.phase("boost")
     images, labels = batch_of(boost.phase)
     boosted = course.boosted.eval()
@@ -199,7 +199,7 @@ def test_the_boosting_loss_is_that_of_the_paper() -> None:
     expected = {
         "L_LA": mean_cross_entropy(out.logits * gamma, labels),
         "L_FE": mean_cross_entropy(out.new_branch_logits, labels),
-        "L_KD": 0.7 * distilled(out.logits[:, :2] / 3, softmax(out.old_logits / 3)),
+        "L_KD": distilled(out.logits[:, :2] / 3, softmax(out.old_logits / 3)),
     }
     assert {name: value.item() for name, value in found.items()} == pytest.approx(expected, rel=1e-4)
     assert boost.losses.keys() == {*expected, "total"}

@@ -60,7 +60,7 @@ def test_a_preset_is_the_published_protocol(name: str) -> None:
     assert options.first == FitSettings(epochs=200, learning_rate=0.1, weight_decay=5e-4)
     assert options.boost == FitSettings(epochs=170, learning_rate=0.1, weight_decay=5e-4)
     assert options.compress == FitSettings(epochs=130, learning_rate=0.1, weight_decay=0)
-    assert (options.temperature, options.distillation_weight) == (2, 1)
+    assert options.temperature == 2
 
 
 @pytest.mark.parametrize("name", ["digits", *PUBLISHED])

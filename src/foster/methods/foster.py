@@ -84,8 +84,7 @@ class Foster(Method[FosterSettings]):
             if settings.feature_enhancement:
                 terms["L_FE"] = feature_enhancement(out.new_branch_logits, labels)
             if settings.distillation:
-                known = distillation(out.logits[:, :num_known], out.old_logits, settings.temperature)
-                terms["L_KD"] = settings.distillation_weight * known
+                terms["L_KD"] = distillation(out.logits[:, :num_known], out.old_logits, settings.temperature)
             return terms
 
         name = numbered("boost", number, "-")

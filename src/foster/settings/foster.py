@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from foster.settings.fit import FitSettings, cosine
-from foster.settings.method import DistillationWeight, MethodSettings, Temperature, Turns
+from foster.settings.method import MethodSettings, Temperature, Turns
 
 Beta = Annotated[float, Field(ge=0, le=1)]
 
@@ -55,7 +55,6 @@ class FosterSettings(MethodSettings):
     """The scales of logits alignment as the code has them, or as the paper prints them."""
     feature_enhancement: bool = Field(True, description="L_FE: the new branch alone learns all classes, too.")
     distillation: bool = Field(True, description="L_KD: the old network is distilled while boosting.")
-    distillation_weight: DistillationWeight = 1.0
     new_on_old: Literal["finetune", "zero", "zero_with_bias"] = "finetune"
     """The paper's O, the weights of the new classes on the old features: trained, fixed at 0, or fixed at 0 with a
     trained bias."""
