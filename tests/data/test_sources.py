@@ -126,6 +126,16 @@ def test_a_dataset_of_ones_own_is_told_what_it_must_return(returned: Any, messag
             load("mine")
 
 
+def test_tasks_of_a_dataset_of_ones_own_are_counted_though_its_numbers_are_known() -> None:
+    images = load("synthetic", Asked(SyntheticSettings(num_classes=3, image_size=8))).train
+    images = replace(images, beside={"task": (images.labels == 0).long()})
+    numbers = {"num_classes": 3, "num_train": 120, "num_test": 120, "image_size": 8}
+    with registries_kept():
+        register_dataset("mine", **numbers)(lambda request: (images, images))
+        settings = load_settings(None, ["dataset=mine", "increment=1", "tasks=given", "method=finetune"])
+        assert surveyed_facts(settings).tasks == ((40, 40), (0, 0, 40))
+
+
 def test_what_goes_wrong_in_a_dataset_of_ones_own_is_told_with_its_name() -> None:
     def broken(request: object) -> Any:
         raise ValueError("line 3 has no label")

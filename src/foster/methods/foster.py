@@ -106,7 +106,7 @@ class Foster(Method[FosterSettings]):
         """The mean of the boosted networks, aligned if the settings say so. It is the teacher of compression; without
         compression it is the network of the task. Exemplars may be selected by its features."""
         settings = self.settings
-        if task.num_new and settings.alignment == "weights":
+        if settings.alignment == "weights":
             for network in boosted:
                 network.align(task.num_known)
         teacher = boosted[0] if len(boosted) == 1 else joined(boosted)
