@@ -9,13 +9,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
-
-from foster.data.augmentation.pipeline import Changes
-from foster.data.feed import Feed, ResidentFeed, StreamedFeed
-from foster.data.images import ImageSet
-from foster.seeding import Address
-from foster.settings.augmentation import Augmentation
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not part of the package")
@@ -25,10 +18,6 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(FOLDER / script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
-
-
-NEEDS_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
-DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_GPU)]
 
 
 def imported(name: str) -> ModuleType:
@@ -41,22 +30,10 @@ def imported(name: str) -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="module")
-def whole_run() -> ModuleType:
-    return imported("run")
-
-
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
 def test_every_script_finds_what_it_imports(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(FOLDER)
     assert imported(name).main
-
-
-def make_feed(kind: type[Feed], device: str, num_images: int = 40) -> Feed:
-    pixels = torch.randint(256, (num_images, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    data = ImageSet(pixels, torch.zeros(num_images, dtype=torch.int64), ("one",))
-    augmentation = Augmentation(crop_padding=1, flip=True, policy="cifar10")
-    return kind(data, augmentation, 16, Address(1, "feed"), torch.device(device))
 
 
 @pytest.mark.slow
@@ -104,43 +81,6 @@ def test_photos_are_made_decoded_and_trained_on(tmp_path: Path) -> None:
         assert min(task["parts_s"][name] for name in ("epochs", "decoding", "evaluation", "checkpoints")) > 0
     whole, tasks = numbers["foster"]["seconds"], sum(task["seconds"] for task in numbers["foster"]["tasks"])
     assert 0.3 * whole < tasks < whole  # each second once; what is left is the assembly
-
-
-@pytest.mark.slow
-def test_a_whole_run_is_divided_into_parts_that_add_up(tmp_path: Path) -> None:
-    found = run("run.py", "backbone=resnet8", "--epochs-scale", "0.01", "--out", str(tmp_path / "run.json"))
-    assert found.returncode == 0, found.stderr
-    numbers = json.loads((tmp_path / "run.json").read_text())
-    parts = numbers["parts_s"]
-    expected = {"imports", "data and assembly", "compile and record", "augmentation", "evaluation", "checkpoints"}
-    expected |= {"choosing exemplars", "steps: learn", "steps: boost", "steps: compress", "other"}
-    assert set(parts) == expected
-    assert min(parts.values()) > 0
-    assert numbers["total_s"] == pytest.approx(sum(parts.values()))
-    assert numbers["estimated_whole_s"] > numbers["total_s"]
-    assert numbers["beside_s"] == {}
-    assert "beside" not in found.stdout
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", [ResidentFeed, StreamedFeed])
-def test_the_augmentation_of_every_feed_is_a_part_on_a_cpu_and_stands_beside_the_parts_on_a_gpu(
-    kind: type[Feed], device: str, whole_run: ModuleType
-) -> None:
-    before, watch = Changes.done_to, whole_run.Stopwatch()
-    with whole_run.timed_augmentation(watch), watch.part("steps"):
-        assert len(list(make_feed(kind, device).batches(0))) == 3
-    watch.stop()
-    timed, other = (watch.seconds, watch.seconds_beside) if device == "cpu" else (watch.seconds_beside, watch.seconds)
-    assert timed["augmentation"] > 0
-    assert "augmentation" not in other
-    assert Changes.done_to is before
-
-
-def test_a_wrong_setting_gets_one_line(whole_run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["run.py", "bogus=1"])
-    with pytest.raises(SystemExit, match=r"^[^\n]*bogus[^\n]*$"):
-        whole_run.main()
 
 
 @pytest.mark.slow
