@@ -126,16 +126,16 @@ def test_runs_of_an_edited_plug_in_are_apart_from_those_before(write_run):
     [
         {"settings": {"recipe": "my.toml"}},
         {"settings": {"recipe": "plus"}},
-        {"task_sizes": (3, 2)},
+        {"task_sizes": (1, 3)},
+        {"classes": ["cat", "dog", "fox", "owl"]},
         {"method": "wa"},
         {"augmentation": "auto"},
         {"evaluated_on": "validation"},
     ],
 )
 def test_runs_of_another_kind_are_never_averaged(write_run, other):
-    groups = groups_of(
-        write_run("a", seed=1, task_sizes=(2, 2)), write_run("b", **{"seed": 2, "task_sizes": (2, 2), **other})
-    )
+    usual = {"task_sizes": (2, 2), "classes": ["a", "b", "c", "d"]}
+    groups = groups_of(write_run("a", seed=1, **usual), write_run("b", seed=2, **(usual | other)))
     assert [len(group.runs) for group in groups] == [1, 1]
 
 
@@ -172,6 +172,14 @@ def test_unfinished_runs_and_validation_accuracies_stand_apart(write_run):
         "foster (unfinished, 1 task)",
         "foster (on validation images)",
     }
+
+
+def test_an_unfinished_run_is_of_the_same_classes_as_a_finished_one(write_run):
+    runs = [
+        write_run("a", classes=["a", "b", "c", "d"]),
+        write_run("b", accuracy=(90,), task_sizes=(2,), classes=["c", "a"], finished=False),
+    ]
+    assert {group.name for group in groups_of(*runs)} == {"foster", "foster (unfinished, 1 task)"}
 
 
 def test_scenarios_keep_the_order_of_their_first_runs(write_run):

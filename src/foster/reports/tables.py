@@ -164,6 +164,7 @@ def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -
 def _note(groups: Sequence[Group], *, has_different_orders: bool) -> str:
     """Why the rows cannot be compared; empty if they can."""
     has_different = {
+        "classes": any(group.remark.startswith("(classes ") for group in groups),
         "class orders": has_different_orders,
         "augmentations": len({group.augmentation for group in groups}) > 1,
     }
@@ -231,6 +232,7 @@ def summary_records(results: Sequence[RunResult], *, across_orders: bool = False
                 "scenario": scenario,
                 "method": group.method,
                 "settings": " ".join(filter(None, (group.recipe, *group.changes))),
+                "remark": group.remark,
                 "augmentation": group.augmentation,
                 "classifier": classifiers(group.runs),
                 "class_order": _order_text(group),

@@ -178,7 +178,7 @@ def _names(runs: Mapping[tuple[str, ...], Settings], varied: Collection[str]) ->
 
 
 def distinct_name(name: str, settings: Settings, versions: str = "") -> str:
-    """The name, shortened if needed, with a hash of the settings and of the `versions` of the plug-ins."""
+    """The name, shortened if needed, with a hash of the settings, and of the `versions` of its plug-ins and data."""
     return f"{name[:LONGEST_NAME]}-{hashlib.sha256((settings.toml() + versions).encode()).hexdigest()[:8]}"
 
 

@@ -18,7 +18,7 @@ from foster.data.download import Follower
 from foster.errors import DataError, FolderError, FosterError, SettingsError, TrainingError
 from foster.experiment.event_log import State
 from foster.experiment.folder import RESULTS, RunFolder, differing_key
-from foster.experiment.parts import check_data, check_named, has_same_plugins, plugins_used
+from foster.experiment.parts import check_data, check_named, has_same_plugins, plugins_used, surveyed_facts
 from foster.experiment.plan import check_first_task
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
@@ -45,6 +45,8 @@ from foster.system.output import show
 from foster.system.signals import Stopped, heard_signals, stop_on_signals
 
 SECONDS_BETWEEN_LOOKS = 0.25
+PHOTOS = "folder"
+"""The dataset that is another one in another `data` folder."""
 
 
 def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
@@ -55,7 +57,9 @@ def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
     same, unless the sweep varies these settings. Settings that would make a run fail at once are refused here.
     """
     held = _held(out)
-    placed_runs = [replace(run, name=_name(run, out, held)) for run in runs]
+    asked = {run.settings.data_asked: run.settings for run in runs if held and run.settings.dataset == PHOTOS}
+    classes = {data: surveyed_facts(settings).class_names for data, settings in asked.items()}
+    placed_runs = [replace(run, name=_name(run, out, held, classes.get(run.settings.data_asked, ()))) for run in runs]
     for run in placed_runs:
         _check(run, out)
     beginning = [run.settings for run in placed_runs if not RunFolder(out / run.name).holds_run]
@@ -77,19 +81,25 @@ def _held(out: Path) -> dict[str, dict[str, Any]]:
     return held
 
 
-def _name(run: PlannedRun, out: Path, held: Mapping[str, dict[str, Any]]) -> str:
+def _name(run: PlannedRun, out: Path, held: Mapping[str, dict[str, Any]], classes: Sequence[str]) -> str:
     ours = run.settings.nested()
     same = [
         name
         for name, settings in held.items()
         if differing_key(settings, ours, counted=run.varied) is None
-        and has_same_plugins(_results(out / name), run.settings)
+        and _are_of(results := _results(out / name), classes)
+        and has_same_plugins(results, run.settings)
     ]
     if same:
         # Of several, a finished one: it need not be trained again.
         return min(same, key=lambda name: (not RunFolder(out / name).is_finished, name != run.name, name))
-    versions = "".join(plugins_used(run.settings).values())
+    versions = "".join([*plugins_used(run.settings).values(), *classes])
     return distinct_name(run.name, run.settings, versions) if run.name in held else run.name
+
+
+def _are_of(results: Mapping[str, Any], classes: Sequence[str]) -> bool:
+    """Whether the results are of these classes; True where either is not known."""
+    return not classes or set(results.get("classes", ())) <= set(classes)
 
 
 def _results(folder: Path) -> dict[str, Any]:
