@@ -62,8 +62,8 @@ def test_the_command_gives_the_same_settings_again(preset: str, overrides: list[
     assert len(changes) <= len(overrides) + 6
 
 
-def test_the_command_says_nothing_that_a_run_would_refuse(tmp_path: Path):
-    (mine := tmp_path / "mine.toml").write_text('[foster]\nalignment = "none"\ngamma = "paper"\nbeta_boost = 0.9\n')
+def test_the_command_tells_a_recipe_of_ones_own_by_what_it_changed(tmp_path: Path):
+    (mine := tmp_path / "mine.toml").write_text('[foster]\nalignment = "none"\nbeta_boost = 0.9\n')
     told = command(load_settings("digits", [f"recipe={mine}"]), tmp_path)
     changes = "method=foster foster.beta_boost=0.9 'foster.alignment=\"none\"'"
     assert told == f"foster run digits {changes} --out {tmp_path}-again"

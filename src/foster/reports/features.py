@@ -59,9 +59,9 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
         archive, task = archives[panel // len(tasks)], tasks[panel % len(tasks)]
         places, labels = _laid_out(archive, task, chosen[chosen < ends[task]])
         for rank, class_id in enumerate(chosen):
-            points = places[labels == class_id]
+            of_class = places[labels == class_id]
             colour, marker, name = COLOURS[rank % 10], MARKERS[rank // 10], archive.class_names[class_id]
-            dots = axes.scatter(points[:, 0], points[:, 1], s=7, color=colour, marker=marker, label=name)
+            dots = axes.scatter(of_class[:, 0], of_class[:, 1], s=7, color=colour, marker=marker, label=name)
             dots.set(linewidths=0, rasterized=True)
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set(visible=True, color=GRID)

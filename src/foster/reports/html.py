@@ -273,8 +273,8 @@ def command(settings: Settings, folder: Path) -> str:
     recipes = [name for name in settings.recipe.split("+") if name in packaged_names("recipes")]
     first = [f"method={settings.method}", *(f"recipe={name}" for name in recipes)]
     before, wanted = (_learned(each) for each in (load_settings(preset, first), settings))
-    # A setting without effect would be refused; a recipe of one's own is known by what it changed.
-    keys = [key for key in before | wanted if before.get(key) != wanted.get(key) and not settings.why_unused(key)]
+    # A recipe of one's own is told by the settings that it changed.
+    keys = [key for key in before | wanted if before.get(key) != wanted.get(key)]
     # What is unset comes first: two budgets of the memory exclude each other.
     unset = [f"{key}=none" for key in keys if wanted.get(key) is None]
     changed = [f"{key}={value_text(wanted[key])}" for key in keys if wanted.get(key) is not None]
