@@ -18,9 +18,8 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,28 +27,28 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from run import RECORDING, STEPS, Stopwatch, TimedExperiment, timed_phases, timed_recording
 
 from foster import events
 from foster.data.feed import make_feed
 from foster.data.imagenet import trees
 from foster.data.images import ImageSet
 from foster.data.photos.decode import _simplejpeg
-from foster.data.photos.store import PhotoLoader, PhotoStack, PhotoStore
+from foster.data.photos.store import PhotoLoader, PhotoStack
 from foster.data.task import Task
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import build_engine
 from foster.experiment.plan import _seconds_a_step, make_plan
+from foster.experiment.run import begin
 from foster.seeding import Address, generator
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.datasets import Asked, PhotoSettings
 from foster.settings.experiment import Settings, load_settings
+from foster.system.signals import StopRequest
 from foster.training.engine import find_device
 from foster.training.phase import Phase
 
 PARTS = ("make", "decode", "augment", "foster", "wa")
 NUM_TEST = 10
-DECODING = "decoding"
 
 
 def main() -> None:
@@ -198,45 +197,28 @@ def measure_wa(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
     return measured_run(arguments, data, "wa", 0.4 * arguments.epochs_scale)
 
 
-class TimedRun(TimedExperiment):
-    """A run whose parts are timed, for each task."""
+@dataclass
+class Log:
+    """The events of a run with the time of each, but for those of progress."""
 
-    def __init__(self, *arguments: Any) -> None:
-        self.heard: list[events.Event] = []
-        self.tasks: list[dict[str, float]] = []
-        super().__init__(*arguments)
-        self._watch.stop()
-        self._before = dict(self._watch.seconds)
+    heard: list[tuple[float, events.Event]] = field(default_factory=list)
 
-    def _count(self, event: events.Event) -> None:
-        super()._count(event)
+    def __call__(self, event: events.Event) -> None:
         if not isinstance(event, events.Decoding):
-            self.heard.append(event)
+            self.heard.append((time.monotonic(), event))
 
-    def _close_task(self, *arguments: Any) -> Any:
-        following = super()._close_task(*arguments)
-        self._watch.stop()
-        seconds = self._watch.seconds
-        spent = {name: value - self._before.get(name, 0.0) for name, value in seconds.items()}
-        self.tasks.append({name: value for name, value in spent.items() if value})
-        self._before = dict(seconds)
-        return following
+    @property
+    def told(self) -> list[events.Event]:
+        return [event for _, event in self.heard]
 
-
-@contextmanager
-def timed_decoding(watch: Stopwatch) -> Iterator[None]:
-    """Inside, waiting for decoded photos is counted as a part of its own."""
-    original = PhotoStore.load
-
-    def load(store: PhotoStore, numbers: Any) -> None:
-        with watch.part(DECODING):
-            original(store, numbers)
-
-    PhotoStore.load = load  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        PhotoStore.load = original  # type: ignore[method-assign]
+    def of_tasks(self) -> list[tuple[float, list[events.Event]]]:
+        """The seconds and the events of each task, from the end of the one before it."""
+        ends = [k for k, event in enumerate(self.told) if isinstance(event, events.TaskEnded)]
+        starts = [0, *(end + 1 for end in ends)]
+        return [
+            (self.heard[end][0] - self.heard[max(0, start - 1)][0], self.told[start : end + 1])
+            for start, end in zip(starts, ends, strict=False)
+        ]
 
 
 def measured_run(arguments: argparse.Namespace, data: Path, method: str, scale: float) -> dict[str, Any]:
@@ -251,21 +233,18 @@ def measured_run(arguments: argparse.Namespace, data: Path, method: str, scale: 
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     began = time.monotonic()
-    folder, watch = RunFolder(path), Stopwatch()
-    run = TimedRun(settings, folder, watch)
-    with folder.opened(settings), timed_phases(watch), timed_recording(watch), timed_decoding(watch):
-        results = run.run()
+    log = Log()
+    results = begin(settings, RunFolder(path), log, StopRequest()).results
     seconds = time.monotonic() - began
-    watch.stop()
-    peak = max(watch.peak_bytes.values(), default=0)
+    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
     return {
         "seconds": seconds,
         "accuracy": results["accuracy"],
-        "phases": phase_rates(run.heard, alone),
-        "tasks": task_rates(run.heard, alone, run.tasks, 1 / scale),
+        "phases": phase_rates(log.told, alone),
+        "tasks": task_rates(log, alone, 1 / scale),
         "decoded": [
             {"what": event.what, "photos": event.num_photos, "seconds": event.seconds, "place": event.place}
-            for event in run.heard
+            for event in log.told
             if isinstance(event, events.PhotosDecoded)
         ],
         "planned_bytes": plan.training_bytes,
@@ -289,10 +268,7 @@ def steps_alone(settings: Settings) -> dict[str, float]:
     return rates
 
 
-Heard = list[events.Event]
-
-
-def phase_rates(heard: Heard, alone: dict[str, float]) -> list[dict[str, Any]]:
+def phase_rates(heard: list[events.Event], alone: dict[str, float]) -> list[dict[str, Any]]:
     """Images a second of each phase, without its first epoch, which includes the recording of the step."""
     sizes = {event.task: event.num_images for event in heard if isinstance(event, events.TaskStarted)}
     epochs: dict[tuple[int, str], list[float]] = {}
@@ -318,22 +294,26 @@ def phase_rates(heard: Heard, alone: dict[str, float]) -> list[dict[str, Any]]:
     return found
 
 
-def task_rates(
-    heard: Heard, alone: dict[str, float], tasks: list[dict[str, float]], stretch: float
-) -> list[dict[str, Any]]:
+def task_rates(log: Log, alone: dict[str, float], stretch: float) -> list[dict[str, Any]]:
     """The seconds of each part of each task, and the share of the steps in the time of the task: measured, and
-    estimated for the preset's number of epochs. The time of epochs above their median is a part of its own."""
+    estimated for the preset's number of epochs. The time of epochs above their median is a part of its own; `other`
+    is the rest of the time: evaluation and exemplars."""
     found = []
-    for task, parts in enumerate(tasks, start=1):
-        phases = [phase for phase in phase_rates(heard, alone) if phase["task"] == task]
+    for task, (whole, heard) in enumerate(log.of_tasks(), start=1):
+        phases = [phase for phase in phase_rates(log.told, alone) if phase["task"] == task]
         epochs = sum(phase["epochs"] * phase["epoch_s"] for phase in phases)
         steps = sum(phase["epochs"] * phase["epoch_s"] * phase["share_of_steps_alone"] for phase in phases)
-        whole = sum(parts.values())
         beside = max(0.0, whole - epochs)
+        parts = {
+            "epochs": epochs,
+            "phases beside their usual epochs": seconds_of(heard, events.PhaseEnded) - epochs,
+            "decoding": seconds_of(heard, events.PhotosDecoded),
+            "checkpoints": seconds_of(heard, events.CheckpointWritten),
+        }
         found.append(
             {
                 "seconds": whole,
-                "parts_s": named_parts(parts, epochs),
+                "parts_s": parts | {"other": whole - sum(parts.values())},
                 "beside_epochs_s": beside,
                 "share_of_steps_alone": steps / whole,
                 "share_with_the_presets_epochs": stretch * steps / (stretch * epochs + beside),
@@ -342,16 +322,8 @@ def task_rates(
     return found
 
 
-def named_parts(parts: Mapping[str, float], epochs: float) -> dict[str, float]:
-    """The names of the parts; the rest of the time is `other`."""
-    in_phases = sum(seconds for name, seconds in parts.items() if name.startswith(STEPS))
-    named = {
-        "epochs": epochs,
-        "phases beside their usual epochs": in_phases - epochs,
-        **{name: parts.get(name, 0.0) for name in (DECODING, RECORDING, "evaluation", "choosing exemplars")},
-        "checkpoints": parts.get("checkpoints", 0.0),
-    }
-    return named | {"other": sum(parts.values()) - sum(named.values())}
+def seconds_of(heard: list[events.Event], kind: type[Any]) -> float:
+    return sum(event.seconds for event in heard if isinstance(event, kind))
 
 
 if __name__ == "__main__":
