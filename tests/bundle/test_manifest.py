@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import foster
 from foster.bundle.folder import BundleError, read_bundle, read_manifest, zipped
 from foster.bundle.manifest import PHOTOS
-from foster.cli.texts import classes_text, exemplars_text, info_text
+from foster.cli.texts import classes_text, info_text
 from foster.errors import FosterError
 
 FEW = settings(MANY, max_examples=10)
@@ -60,7 +60,7 @@ def use(bundle: Path) -> bool:
     try:
         with time_limit(30):
             manifest = read_manifest(bundle)
-            text = info_text(manifest, bundle) + classes_text(manifest.history) + exemplars_text(manifest)
+            text = info_text(manifest, bundle) + classes_text(manifest.history)
             assert "\x1b" not in text, "nothing in a bundle moves a terminal's cursor"
             (manifest.text() + text).encode()
             learner = foster.load(bundle, device="cpu")

@@ -21,10 +21,11 @@ from foster.errors import DataError, SettingsError
 from foster.evaluation.gradcam import grad_cam
 from foster.events import Decoding, Event
 from foster.learner import closed_form, train
+from foster.learner import learner as learner_module
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.mending import _with_names
-from foster.learner.reports import SharedPhotos
+from foster.learner.reports import SharedPhotos, UpdateError
 from foster.networks import build_backbone
 from foster.settings.learner_defaults import PRETRAINED
 from foster.system.signals import Stopped, StopRequest
@@ -213,7 +214,7 @@ def test_a_renamed_class_has_its_new_name_everywhere(weights: Path, tmp_path: Pa
     assert "person 1" not in (learner.save(tmp_path / "gone") / "bundle.json").read_text(encoding="utf-8")
 
 
-def test_a_removed_photo_was_never_learned(weights: Path) -> None:
+def test_a_removed_photo_was_never_learned(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learner, without = frozen_learner(weights), frozen_learner(weights)
     images, names = digits("zero", "one", last=20)
     learner.learn(images, names)
@@ -221,7 +222,13 @@ def test_a_removed_photo_was_never_learned(weights: Path) -> None:
     store = known(learner).store
     assert store is not None
     wanted = store.ids[0]
-    assert learner.remove_photos(wanted).removed == (wanted,)
+    monkeypatch.setattr(learner_module, "problem", lambda checks, max_drop: f"{len(checks)} {max_drop}")
+    with pytest.raises(UpdateError) as refused:
+        learner.remove_photos(wanted, max_drop=2)
+    monkeypatch.undo()
+    assert str(refused.value) == "1 2"
+    assert known(learner).store is store
+    assert learner.remove_photos(wanted, max_drop=100).removed == (wanted,)
     torch.testing.assert_close(direction(learner), direction(without), rtol=1e-4, atol=1e-6)
     assert wanted not in {own for _, own in known(learner).exemplars.entries()}
     with pytest.raises(DataError, match=f"'{wanted}'"):

@@ -30,9 +30,6 @@ def info(
     has_classes: Annotated[
         bool, typer.Option("--classes", help="Also show every class of the last learn, before and after it.")
     ] = False,
-    has_exemplars: Annotated[
-        bool, typer.Option("--exemplars", help="Also show how many photos are kept of each class, and some ids.")
-    ] = False,
     sheet: Annotated[
         Path | None, typer.Option(metavar="SHEET.png", help="Draw all images that are kept, with their ids.")
     ] = None,
@@ -47,14 +44,12 @@ def info(
 
     if sheet is not None:
         typer.echo(_draw_sheet(bundle, sheet), err=is_json)
-        if not (has_classes or has_exemplars or is_json):
+        if not (has_classes or is_json):
             return
     manifest = read_manifest(bundle)
     text = output.escaped(manifest.text()) if is_json else texts.info_text(manifest, bundle)
     if has_classes and not is_json:
         text += texts.classes_text(manifest.history)
-    if has_exemplars and not is_json:
-        text += "\n" + texts.exemplars_text(manifest)
     output.echo(text, nl=False)
 
 
@@ -133,10 +128,12 @@ def forget(
     """
     if bool(names) == bool(images):
         raise SettingsError("name the classes to forget, or the images (--image PHOTO), not both")
-    if images:
-        mend(old, bundle, lambda learner: learner.remove_photos(*images), is_promoting)
-        return
-    mend(old, bundle, lambda learner: learner.forget(*(names or ()), max_drop=max_drop), is_promoting, device)
+
+    def change(learner: "Learner") -> "MendReport":
+        change = learner.remove_photos if images else learner.forget
+        return change(*(images or names or ()), max_drop=max_drop)
+
+    mend(old, bundle, change, is_promoting, device)
 
 
 def mend(

@@ -212,7 +212,7 @@ def _learn(learner: "Learner", source: Path, bundle: Path, is_restarting: bool, 
         try:
             learner.save(bundle)
         except FolderError as error:
-            raise FolderError(f"{error}; the same command writes it later, without training again") from None
+            raise FolderError(f"{error}; the same command writes it later from what is saved") from None
 
 
 def _keep_refused(error: "UpdateError", bundle: Path) -> str:

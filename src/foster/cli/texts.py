@@ -172,21 +172,6 @@ def classes_text(history: Sequence[dict[str, Any]]) -> str:
     return "".join(f"\n{table}" for table in tables) or "\nno images were compared in the last learn\n"
 
 
-def exemplars_text(manifest: Manifest) -> str:
-    """A row for each class: how many images are kept, and the ids of the first ones."""
-    num_classes = Counter(entry.id for entry in manifest.exemplars)
-    rows = []
-    for class_id, name in enumerate(manifest.classes):
-        entries = [entry for entry in manifest.exemplars if entry.class_id == class_id]
-        counts = [str(sum(entry.use == use for entry in entries)) for use in ("exemplars", "held-out")]
-        ids = [entry.id if num_classes[entry.id] == 1 else f"{class_id:04d}/{entry.id}" for entry in entries]
-        shown = ids[:3] + ["..."] * (len(ids) > 3)
-        rows.append((f"{class_id:04d}", name, *counts, " ".join(shown)))
-    table = columns("llrrl", ("id", "class", "exemplars", "held out", "ids of photos"), rows)
-    drawn = "--sheet FILE.png draws all images; " if manifest.exemplars else ""
-    return f"{table}\n{drawn}'foster forget BUNDLE --image PHOTO' takes an id or a file\n"
-
-
 def mend_text(report: "MendReport") -> str:
     """What was done to which classes, and accuracy before and after."""
     lines = [_done(report)]

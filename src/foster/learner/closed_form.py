@@ -406,9 +406,9 @@ def _measured(labels: Tensor, ids: tuple[str, ...], num_classes: int) -> Tensor:
     quota = max(LEAST_MEASURED, quota)
     counts = [0] * num_classes
     chosen: list[int] = []
+    classes = labels.tolist()
     for position in sorted(range(len(ids)), key=lambda k: ids[k]):
-        label = int(labels[position])
-        counts[label] += 1
-        if counts[label] <= quota:
+        counts[classes[position]] += 1
+        if counts[classes[position]] <= quota:
             chosen.append(position)
     return torch.tensor(sorted(chosen), dtype=torch.int64)

@@ -266,9 +266,11 @@ class Learner:
         """Forget classes: all that is kept of them is gone, with their names. UpdateError as above."""
         return self._become(*mending.forget(self._known(), self.settings, names), max_drop)
 
-    def remove_photos(self, *photos: str | Path) -> MendReport:
-        """Take photos out, by their files or ids; in closed form they also leave the sums, as if never learned."""
-        return self._become(*mending.remove_photos(self._known(), self.settings, [str(photo) for photo in photos]))
+    def remove_photos(self, *photos: str | Path, max_drop: float | None = None) -> MendReport:
+        """Take photos out, by their files or ids; in closed form they also leave the sums, as if never learned.
+        UpdateError as above."""
+        texts = [str(photo) for photo in photos]
+        return self._become(*mending.remove_photos(self._known(), self.settings, texts), max_drop)
 
     def _become(
         self,
