@@ -49,7 +49,7 @@ def settings_of(folder: Path, *more: str) -> Settings:
 
 def test_tasks_are_the_folders_in_order_and_know_what_is_new(folder: Path) -> None:
     scenario = load_scenario(settings_of(folder))
-    assert (scenario.name, scenario.task_sizes) == ("folder-tasks", (2, 0, 1))
+    assert (scenario.name, scenario.task_sizes) == (f"folder-{folder.name}-tasks", (2, 0, 1))
     assert scenario.class_names == ("cat", "dog", "bird")
     for index, names in enumerate(TASKS.values()):
         task = scenario[index]
@@ -109,7 +109,7 @@ def test_reports_take_it(folder: Path, tmp_path: Path) -> None:
     (result,), (record,) = results, results.records()
     assert (result.counts, result.classes_seen) == ((1, 2, 3), (2, 2, 3))
     assert [record[f"accuracy_{task}"] for task in (1, 2, 3)] == result.accuracy
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["scenario"] == "folder-tasks"
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["scenario"] == f"folder-{folder.name}-tasks"
 
 
 def test_what_has_no_tasks_of_its_own_is_refused(folder: Path) -> None:

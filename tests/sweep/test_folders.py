@@ -113,22 +113,23 @@ def test_a_run_of_an_edited_plug_in_is_trained_again_beside_the_one_before(
 
 
 def test_photos_of_another_folder_are_other_runs_and_the_same_photos_elsewhere_are_not(tmp_path: Path):
-    for place, classes in {"birds": ("owl", "tit"), "moved": ("owl", "tit"), "pets": ("cat", "dog")}.items():
-        write_classes(tmp_path / "photos" / place, **dict.fromkeys(classes, 4))
     out = tmp_path / "out"
 
-    def place(name: str, *classes: str) -> str:
+    def place(folder: str, *classes: str) -> str:
+        """The name of the run of a finished sweep over the photos in `folder`."""
+        if not (tmp_path / folder).exists():
+            write_classes(tmp_path / folder, **dict.fromkeys(classes, 4))
         overrides = ["dataset=folder", "photos.test_share=0.5", "base_classes=0", "increment=1", "memory_total=2"]
-        planned = plan_runs("imagenet100-b0-inc10", overrides, data=str(tmp_path / "photos" / name))
-        (run,) = placed(planned, out)
+        (run,) = placed(plan_runs("imagenet100-b0-inc10", overrides, data=str(tmp_path / folder)), out)
         (out / run.name).mkdir(parents=True, exist_ok=True)
         (out / run.name / "settings.toml").write_text(run.settings.toml())
         (out / run.name / "results.json").write_text(json.dumps({"finished": True, "classes": classes}))
         return run.name
 
-    birds, pets = place("birds", "tit", "owl"), place("pets", "cat", "dog")
-    assert birds != pets
-    assert (place("moved", "owl", "tit"), place("pets", "cat", "dog")) == (birds, pets)
+    animals, things = ("cat", "dog"), ("cup", "pen")
+    runs = [place("here/photos", *animals), place("here/blurred", *animals), place("other/photos", *things)]
+    assert len(set(runs)) == 3, "another name, or other classes"
+    assert [place("moved/photos", *animals), place("here/blurred", *animals), place("other/photos", *things)] == runs
 
 
 def test_of_two_folders_with_the_same_run_the_finished_one_is_taken(

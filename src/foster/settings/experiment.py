@@ -1,6 +1,7 @@
 """The settings of a run, from TOML files and key=value pairs. No torch here, so that `foster --help` is fast."""
 
 import os
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -149,14 +150,17 @@ class Settings(CommonSettings):
     @property
     def scenario(self) -> str:
         """The short name of the scenario: `cifar100-b50-inc5`, with `b0` for equal tasks; `cifar100-50-5x2-20x2` for
-        `task_sizes`; `folder-tasks` for given tasks."""
+        `task_sizes`; `folder-birds-tasks` for given tasks, of photos in the folder `birds`."""
+        dataset = self.dataset
+        if dataset == "folder":  # photos of another folder are another dataset
+            dataset += "-" + re.sub(r"[^\w.]+", "_", self.data_asked.folder.absolute().name)
         if self.tasks == "given":
-            return f"{self.dataset}-tasks"
+            return f"{dataset}-tasks"
         if self.task_sizes:
             counts = [(size, len(list(run))) for size, run in groupby(self.task_sizes)]
-            return "-".join([self.dataset, *(f"{size}x{count}" if count > 1 else str(size) for size, count in counts)])
+            return "-".join([dataset, *(f"{size}x{count}" if count > 1 else str(size) for size, count in counts)])
         base = 0 if self.base_classes == self.increment else self.base_classes
-        return f"{self.dataset}-b{base}-inc{self.increment}"
+        return f"{dataset}-b{base}-inc{self.increment}"
 
     @property
     def run_name(self) -> str:

@@ -52,9 +52,9 @@ PHOTOS = "folder"
 def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
     """The runs under the names of their folders in `out`.
 
-    A run with the same settings and plug-ins that is there already is continued, or skipped if it is finished. Where
-    another run has the name, the new one gets a suffix. Runs that differ only in where and how they compute are the
-    same, unless the sweep varies these settings. Settings that would make a run fail at once are refused here.
+    A run with the same settings, plug-ins and photos that is there already is continued, or skipped if it is finished.
+    Where another run has the name, the new one gets a suffix. Runs that differ only in where and how they compute are
+    the same, unless the sweep varies these settings. Settings that would make a run fail at once are refused here.
     """
     held = _held(out)
     asked = {run.settings.data_asked: run.settings for run in runs if held and run.settings.dataset == PHOTOS}
@@ -69,26 +69,27 @@ def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
     return placed_runs
 
 
-def _held(out: Path) -> dict[str, dict[str, Any]]:
+def _held(out: Path) -> dict[str, Settings]:
     """The settings of all readable runs in `out`, by the names of their folders."""
     folders = sorted(path for path in out.iterdir() if path.is_dir()) if out.is_dir() else []
     held = {}
     for folder in folders:
         try:
-            held[folder.name] = RunFolder(folder).settings().nested()
+            held[folder.name] = RunFolder(folder).settings()
         except FosterError:
             continue
     return held
 
 
-def _name(run: PlannedRun, out: Path, held: Mapping[str, dict[str, Any]], classes: Sequence[str]) -> str:
-    ours = run.settings.nested()
+def _name(run: PlannedRun, out: Path, held: Mapping[str, Settings], classes: Sequence[str]) -> str:
+    ours = run.settings
     same = [
         name
         for name, settings in held.items()
-        if differing_key(settings, ours, counted=run.varied) is None
+        if settings.scenario == ours.scenario
+        and differing_key(settings.nested(), ours.nested(), counted=run.varied) is None
         and _are_of(results := _results(out / name), classes)
-        and has_same_plugins(results, run.settings)
+        and has_same_plugins(results, ours)
     ]
     if same:
         # Of several, a finished one: it need not be trained again.
