@@ -58,14 +58,6 @@ def test_a_damaged_archive_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("content", [b"", b"no gzip at all", archive_of(small_files())[:300]])
-def test_an_archive_that_cannot_be_read_is_one_line(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / ARCHIVE).write_bytes(content)
-    with pytest.raises(DataError, match="cannot unpack") as caught:
-        find_or_fetch(published(content), tmp_path)
-    assert "\n" not in str(caught.value)
-
-
 def test_without_a_network_one_line_says_which_files_to_put_where(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         load_cifar(CIFAR100, published(b""), tmp_path)

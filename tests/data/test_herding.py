@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import sklearn_images
 import torch
 from herding_reference import greedy_reference, herding, pixels, random_features
 from torch import Tensor
@@ -11,14 +10,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from foster.data.herding import herding_by_class, random_selection
 from foster.data.images import ImageSet
+from foster.data.sources import load
 from foster.seeding import Address, generator
 
 
 @pytest.fixture(scope="module")
 def digits() -> ImageSet:
-    pixels, labels = sklearn_images.digits()
-    images = torch.from_numpy(pixels * 15).to(torch.uint8).view(-1, 1, 8, 8).repeat(1, 3, 1, 1)
-    return ImageSet(images, torch.from_numpy(labels), tuple(str(digit) for digit in range(10)))
+    return load("digits").train
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -72,7 +70,7 @@ class LargestTensor(TorchDispatchMode):
 
 
 def test_classes_of_very_different_size_are_herded_without_padding_all_to_the_largest() -> None:
-    sizes = [600, *([3] * 50), 40, 0, 500]
+    sizes = [300, *([3] * 25), 40, 0, 250]
     labels = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     features = random_features(len(labels), 16, seed=4, dtype=torch.float32)
     with LargestTensor() as made:

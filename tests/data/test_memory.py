@@ -1,5 +1,4 @@
 import pytest
-import sklearn_images
 import torch
 from herding_reference import greedy_reference, pixels
 from torch import Tensor
@@ -7,6 +6,7 @@ from torch import Tensor
 from foster.data.images import ImageSet, Stack, as_stack
 from foster.data.memory import ExemplarMemory, select
 from foster.data.photos.store import PhotoLoader, PhotoStack
+from foster.data.sources import load
 from foster.data.task import Task
 from foster.errors import DataError
 from foster.seeding import Address, generator
@@ -23,9 +23,7 @@ def values_of(images: ImageSet | Stack | Tensor) -> list[int]:
 
 @pytest.fixture(scope="module")
 def digits() -> ImageSet:
-    pixels, labels = sklearn_images.digits()
-    images = torch.from_numpy(pixels * 15).to(torch.uint8).view(-1, 1, 8, 8).repeat(1, 3, 1, 1)
-    return ImageSet(images, torch.from_numpy(labels), tuple(str(digit) for digit in range(10)))
+    return load("digits").train
 
 
 def test_select_herds_each_class_by_its_features(digits: ImageSet) -> None:

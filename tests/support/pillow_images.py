@@ -29,6 +29,13 @@ def sample_images(height: int, width: int) -> Tensor:
     return torch.cat((photos, flat, noise, two_valued.to(torch.uint8))).contiguous()
 
 
+def photo_tiles(height: int, width: int, count: int) -> Tensor:
+    """Different tiles of two photos, `[count, 3, height, width]`."""
+    photos = torch.from_numpy(np.stack(sklearn_images.photos())).permute(0, 3, 1, 2)
+    tiles = photos.unfold(2, height, height).unfold(3, width, width).permute(0, 2, 3, 1, 4, 5)
+    return tiles.reshape(-1, 3, height, width)[:count].contiguous()
+
+
 def to_pillow(image: Tensor) -> Image.Image:
     return Image.fromarray(image.permute(1, 2, 0).numpy())
 

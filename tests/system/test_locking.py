@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,29 +44,6 @@ def test_a_second_process_is_refused_with_the_id_and_host_of_the_first_and_a_dea
     with locked(tmp_path):
         assert writer_of(tmp_path) == f"process {os.getpid()} on {socket.gethostname()}"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_many_threads_that_race_never_hold_the_lock_together(tmp_path: Path) -> None:
-    num_inside, most_inside, num_held, guard = 0, 0, 0, threading.Lock()
-
-    def race() -> None:
-        nonlocal num_inside, most_inside, num_held
-        for _ in range(30):
-            with locked(tmp_path, is_waiting=True):
-                with guard:
-                    num_inside += 1
-                    num_held += 1
-                    most_inside = max(most_inside, num_inside)
-                time.sleep(0)
-                with guard:
-                    num_inside -= 1
-
-    threads = [threading.Thread(target=race) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (num_held, most_inside) == (90, 1)
 
 
 def test_a_link_in_place_of_the_lock_does_not_overwrite_its_target(tmp_path: Path) -> None:
