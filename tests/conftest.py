@@ -5,12 +5,16 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import typer.main
 from made_once import made_once
 
 from foster.system.signals import SIGNALS
+
+if TYPE_CHECKING:
+    from commands import Command
 
 # Torch is imported where it is used: the process that hands tests out to others needs none of it.
 
@@ -83,6 +87,14 @@ def default_signals() -> Iterator[None]:
 
 def _is_ignored(number: signal.Signals) -> bool:
     return signal.getsignal(number) is signal.SIG_IGN
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> "Command":
+    """`foster` as it is called, in this process."""
+    from commands import run_main
+
+    return lambda *arguments: run_main(capsys, monkeypatch, *arguments)
 
 
 @pytest.fixture(scope="session")

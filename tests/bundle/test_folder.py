@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from kept_images import files_of
+from bundles import files_of, forge
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -118,22 +118,9 @@ def test_an_interruption_while_writing_leaves_nothing(tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
-def rehashed(bundle: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change bundle.json as somebody would who knows how its hash is made."""
-    path = bundle / MANIFEST
-    data = json.loads(path.read_text(encoding="utf-8"))
-    del data["sha256"]
-    change(data)
-    canonical = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    path.write_text(json.dumps({**data, "sha256": sha256(canonical.encode())}), encoding="utf-8")
-
-
 @pytest.mark.parametrize("version", [SCHEMA - 1, SCHEMA + 1])
 def test_another_schema_version_is_one_clear_line(version: int, bundle: Path) -> None:
-    def change(data: dict[str, Any]) -> None:
-        data.update(schema_version=version, foster="9.9", something_new=True)
-
-    rehashed(bundle, change)
+    forge(bundle, schema_version=version, foster="9.9", something_new=True)
     with pytest.raises(BundleError, match=rf"{version}.*{SCHEMA}.*9\.9"):
         read_bundle(bundle)
 

@@ -1,7 +1,6 @@
 """Whatever stands in a bundle's files, also with right hashes: it is read, or refused in one line."""
 
 import copy
-import hashlib
 import io
 import json
 import math
@@ -13,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bundles import facts_of, forge, forge_manifest
 from faults import MANY, time_limit
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import foster
 from foster.bundle.folder import BundleError, read_bundle, read_manifest, zipped
-from foster.bundle.manifest import PHOTOS
+from foster.bundle.manifest import PHOTOS, WEIGHTS
 from foster.cli.texts import classes_text, info_text
 from foster.errors import FosterError
 
@@ -27,13 +27,6 @@ FEW = settings(MANY, max_examples=10)
 IMAGE = np.zeros((8, 8, 3), np.uint8)
 
 Place = tuple[str | int, ...]
-
-
-def rehashed(data: dict[str, Any]) -> str:
-    """`data` as a `bundle.json` that its own hash fits."""
-    data = {key: value for key, value in data.items() if key != "sha256"}
-    text = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return json.dumps({**data, "sha256": hashlib.sha256(text.encode(errors="replace")).hexdigest()})
 
 
 def places(data: Any, before: Place = ()) -> Iterator[Place]:
@@ -46,12 +39,12 @@ def places(data: Any, before: Place = ()) -> Iterator[Place]:
 
 
 def kept(bundle: Path) -> dict[str, Any]:
-    """What `bundle.json` held before any test changed it."""
-    untouched = bundle.parent / "untouched.json"
+    """What `bundle.json` held before any example changed it."""
+    untouched = bundle.parent / "untouched" / "bundle.json"
     if not untouched.exists():
+        untouched.parent.mkdir()
         shutil.copy(bundle / "bundle.json", untouched)
-    data: dict[str, Any] = json.loads(untouched.read_bytes())
-    return data
+    return facts_of(untouched.parent)
 
 
 def use(bundle: Path) -> bool:
@@ -99,7 +92,7 @@ VALUES = st.recursive(
 @given(data=st.data())
 def test_a_manifest_with_any_key_or_value_in_any_place_is_read_or_refused(data: st.DataObject, bundle: Path) -> None:
     base = kept(bundle)
-    place = data.draw(st.sampled_from([place for place in places(base) if place[0] != "sha256"]))
+    place = data.draw(st.sampled_from(list(places(base))))
     made = copy.deepcopy(base)
     holder: Any = made
     for part in place[:-1]:
@@ -111,7 +104,7 @@ def test_a_manifest_with_any_key_or_value_in_any_place_is_read_or_refused(data: 
         holder.pop(place[-1])
     if kind == "key" and isinstance(holder, dict):
         holder[data.draw(st.text(max_size=8) | st.sampled_from(["../../x", "/etc/passwd", "a/../../b"]))] = old
-    (bundle / "bundle.json").write_text(rehashed(made), encoding="utf-8")
+    forge_manifest(bundle, made)
     use(bundle)
 
 
@@ -158,7 +151,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_manifest_with_right_hashes_and_wrong_content_is_refused(name: str, bundle: Path) -> None:
-    (bundle / "bundle.json").write_text(rehashed(HOSTILE[name](kept(bundle))), encoding="utf-8")
+    forge_manifest(bundle, HOSTILE[name](kept(bundle)))
     assert not use(bundle)
 
 
@@ -175,25 +168,18 @@ def test_a_manifest_of_any_bytes_is_refused(content: bytes, bundle: Path) -> Non
     assert not use(bundle)
 
 
+def forge_file(bundle: Path, name: str, content: bytes) -> None:
+    forge_manifest(bundle, kept(bundle))
+    forge(bundle, {name: content})
+
+
 @FEW
 @given(content=st.binary(max_size=300))
 @example(content=b"\xff\xff\xff\xff\xff\xff\xff\x7f{}")
 @example(content=b"\x02\0\0\0\0\0\0\0{}")
 def test_weights_of_any_bytes_with_the_right_hash_are_refused(content: bytes, bundle: Path) -> None:
-    base = kept(bundle)
-    (bundle / "network.safetensors").write_bytes(content)
-    facts = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-    files = {**base["files"], "network.safetensors": facts}
-    (bundle / "bundle.json").write_text(rehashed(altered(base, files=files)), encoding="utf-8")
+    forge_file(bundle, WEIGHTS, content)
     assert not use(bundle)
-
-
-def with_photos(bundle: Path, content: bytes) -> None:
-    """Put other bytes, with their hash, in the place of the images."""
-    base = kept(bundle)
-    (bundle / PHOTOS).write_bytes(content)
-    facts = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-    (bundle / "bundle.json").write_text(rehashed(altered(base, files={**base["files"], PHOTOS: facts})))
 
 
 @FEW
@@ -201,7 +187,7 @@ def with_photos(bundle: Path, content: bytes) -> None:
 @example(content=zipped([]))
 @example(content=zipped([("../../secret.png", b"x")]))
 def test_images_of_any_bytes_with_the_right_hash_are_refused(content: bytes, bundle: Path) -> None:
-    with_photos(bundle, content)
+    forge_file(bundle, PHOTOS, content)
     assert not use(bundle)
 
 
@@ -243,12 +229,12 @@ DIRECTORY = b"PK\1\2"
 def test_images_that_would_become_larger_than_their_file_are_refused(
     made: Callable[[list[str]], bytes], bundle: Path
 ) -> None:
-    with_photos(bundle, made([entry["file"] for entry in kept(bundle)["exemplars"]]))
+    forge_file(bundle, PHOTOS, made([entry["file"] for entry in kept(bundle)["exemplars"]]))
     with pytest.raises(BundleError, match=PHOTOS):
         read_bundle(bundle).files("exemplars")
 
 
-@pytest.mark.parametrize("name", ["network.safetensors", "labels.txt", PHOTOS])
+@pytest.mark.parametrize("name", [WEIGHTS, "labels.txt", PHOTOS])
 def test_a_link_in_the_place_of_a_file_is_not_followed(name: str, bundle: Path) -> None:
     secret = (bundle / name).rename(bundle.parent / "secret")
     (bundle / name).symlink_to(secret)
@@ -261,5 +247,5 @@ def test_no_name_in_a_manifest_leads_out_of_the_bundle(name: str, bundle: Path) 
     exemplars = [{**base["exemplars"][0], "file": name}, *base["exemplars"][1:]]
     facts = base["files"]["labels.txt"]
     for change in ({"exemplars": exemplars}, {"files": {**base["files"], name: facts}}):
-        (bundle / "bundle.json").write_text(rehashed(altered(base, **change)), encoding="utf-8")
+        forge_manifest(bundle, altered(base, **change))
         assert not use(bundle)

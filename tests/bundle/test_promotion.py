@@ -1,3 +1,5 @@
+import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,7 @@ import pytest
 from foster.bundle.folder import BundleError, read_manifest, write_bundle
 from foster.bundle.promotion import check_promotable, promote, rollback
 from foster.errors import FolderError
+from foster.system.locking import locked
 
 
 def make(folder: Path) -> Path:
@@ -58,14 +61,9 @@ def test_promoting_what_is_in_use_changes_nothing(tmp_path: Path) -> None:
     assert rollback(tmp_path).after == "v1"
 
 
-@pytest.mark.parametrize(("inside", "name"), [("", "."), ("held-out", "..")])
-def test_a_bundle_can_be_promoted_from_inside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str, name: str
-) -> None:
-    bundle = make(tmp_path / "v1")
-    (bundle / "held-out").mkdir()
-    monkeypatch.chdir(bundle / inside)
-    promote(Path(name))
+def test_a_bundle_can_be_promoted_from_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(make(tmp_path / "v1"))
+    promote(Path())
     assert in_use(tmp_path) == "v1"
 
 
@@ -106,6 +104,18 @@ def test_only_bundles_are_promoted_and_only_links_are_moved(tmp_path: Path) -> N
         promote(make(tmp_path / "v1"))
     with pytest.raises(FolderError, match="'current'"):
         promote(make(tmp_path / "other" / "current"))
+
+
+@pytest.mark.parametrize("move", [lambda place: promote(place / "v3"), rollback])
+def test_the_link_is_moved_by_one_process_at_a_time(move: Callable[[Path], object], tmp_path: Path) -> None:
+    v1, v2, _ = (make(tmp_path / name) for name in ("v1", "v2", "v3"))
+    promote(v1)
+    promote(v2)
+    with locked(tmp_path, ".current.lock"), pytest.raises(FolderError, match=f"process {os.getpid()} on"):
+        move(tmp_path)
+    assert in_use(tmp_path) == "v2"
+    move(tmp_path)
+    assert in_use(tmp_path) != "v2"
 
 
 def test_what_cannot_be_promoted_is_known_before_it_is_written(tmp_path: Path) -> None:

@@ -5,22 +5,16 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
+from commands import DIGITS, Command
 from PIL import Image
 from safetensors.torch import load_file
 
 import foster
 from foster.bundle.folder import folder_bytes, read_manifest
-from foster.cli import main
 from foster.data.images import ImageSet
-from foster.data.sources import load as load_dataset
 from foster.learner.familiarity import PREFIX as FAMILIARITY
 
-DIGITS = load_dataset("digits")
 SETTINGS = ("--quiet", "backbone=resnet8", "device=cpu", "epochs_scale=0.06", "batch_size=32", "memory_total=100")
-
-Command = Callable[..., str]
-"""`foster` with these arguments; gives what it prints."""
 
 
 def write_photos(
@@ -38,36 +32,28 @@ def write_photos(
     return folder
 
 
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """In this process, which has imported everything already."""
-
-    def run(*arguments: object) -> str:
-        monkeypatch.setattr("sys.argv", ["foster", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        assert not ended.value.code, err
-        return out
-
-    return run
-
-
 def test_learn_delete_load_learn_more_predict(command: Command, tmp_path: Path) -> None:
     """Two digits, a third one, and then a fourth with more of the second."""
+
+    def run(*arguments: object) -> str:
+        """`foster` with these arguments; gives what it prints."""
+        done = command(*arguments)
+        assert not done.code, done.err
+        return done.out
+
     bundles = [tmp_path / "bundles" / name for name in ("january", "february", "march")]
 
     first = write_photos(tmp_path / "first", range(2))
-    command("learn", first, "--bundle", bundles[0], *SETTINGS, "--promote")
+    run("learn", first, "--bundle", bundles[0], *SETTINGS, "--promote")
     shutil.rmtree(first)
 
     second = write_photos(tmp_path / "second", [2])
-    command("learn", second, "--from", bundles[0], "--bundle", bundles[1], *SETTINGS, "--max-drop", 10, "--promote")
+    run("learn", second, "--from", bundles[0], "--bundle", bundles[1], *SETTINGS, "--max-drop", 10, "--promote")
     shutil.rmtree(second)
 
     third = write_photos(tmp_path / "third", [3])
     write_photos(third, [1], keep=lambda k: 100 <= k < 150)
-    told = command("learn", third, "--from", tmp_path / "bundles" / "current", "--bundle", bundles[2], *SETTINGS)
+    told = run("learn", third, "--from", tmp_path / "bundles" / "current", "--bundle", bundles[2], *SETTINGS)
     shutil.rmtree(third)
     assert "new classes: 3" in told
     assert "more of: 1 (+" in told
@@ -78,7 +64,7 @@ def test_learn_delete_load_learn_more_predict(command: Command, tmp_path: Path) 
     evaluation = learner.evaluate(test)
     assert evaluation.num_images == min(50 * 4, len(DIGITS.test.of_classes(0, 4)))
     assert evaluation.accuracy >= 85
-    lines = command("predict", bundles[2], test, "--json", "--top", 10, "--device", "cpu").splitlines()
+    lines = run("predict", bundles[2], test, "--json", "--top", 10, "--device", "cpu").splitlines()
     assert [json.loads(line) for line in lines] == [found.record() for found in learner.predict(test, top=10)]
     assert_size_is_bounded(bundles)
 

@@ -1,19 +1,18 @@
 """What a learner knows: as a classifier, and back from a bundle."""
 
-import hashlib
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+from bundles import forge
 from small_learners import digits, small_learner
 from torch import Tensor
 from torch.nn import functional
 
 import foster
 from foster.bundle.folder import BundleError
+from foster.bundle.manifest import WEIGHTS
 from foster.learner.knowledge import Knowledge
 from foster.methods.base import Method
 from foster.networks.boosted import BoostedNetwork
@@ -43,22 +42,13 @@ def test_the_nearest_mean_is_that_of_the_exemplars_and_not_of_held_out_images() 
     assert (found - of_held_out).abs().max().item() > 0.01
 
 
-def rewritten(bundle: Path, **changes: Any) -> None:
-    """Change the manifest as whoever wrote it could have."""
-    data = {**json.loads((bundle / "bundle.json").read_bytes()), **changes}
-    data.pop("sha256")
-    text = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    data["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    (bundle / "bundle.json").write_text(json.dumps(data), encoding="utf-8")
-
-
 def test_a_bundle_after_many_tasks_is_loaded_as_one_after_the_first(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, make = [], Method.new_backbone
     monkeypatch.setattr(Method, "new_backbone", lambda method: made.append(method) or make(method))
     monkeypatch.setattr(BoostedNetwork, "expand", lambda *given: pytest.fail("a past task was built again"))
-    rewritten(bundle, task_sizes=[1, 1] + [0] * 998)
+    forge(bundle, task_sizes=[1, 1] + [0] * 998)
     assert foster.load(bundle, device="cpu").class_names == ("zero", "one")
     assert len(made) == 1
 
@@ -69,7 +59,7 @@ def test_a_bundle_that_claims_more_backbones_than_it_has_is_refused_before_one_i
     learner = small_learner("der")
     learner.learn(digits("zero", "one"))
     bundle = learner.save(tmp_path / "v1")
-    rewritten(bundle, task_sizes=[1, 1] + [0] * 998)
+    forge(bundle, task_sizes=[1, 1] + [0] * 998)
     monkeypatch.setattr(Method, "new_backbone", lambda method: pytest.fail("a backbone was made"))
     with pytest.raises(BundleError):
         foster.load(bundle, device="cpu")
@@ -77,13 +67,8 @@ def test_a_bundle_that_claims_more_backbones_than_it_has_is_refused_before_one_i
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_numbers_are_refused(bundle: Path, value: float) -> None:
-    path = bundle / "network.safetensors"
-    weights = safetensors.torch.load_file(path)
+    weights = safetensors.torch.load_file(bundle / WEIGHTS)
     weights["head.bias"] = torch.full_like(weights["head.bias"], value)
-    safetensors.torch.save_file(weights, path)
-    content = path.read_bytes()
-    files = json.loads((bundle / "bundle.json").read_bytes())["files"]
-    files[path.name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-    rewritten(bundle, files=files)
+    forge(bundle, {WEIGHTS: safetensors.torch.save(weights)})
     with pytest.raises(BundleError, match="finite"):
         foster.load(bundle, device="cpu")

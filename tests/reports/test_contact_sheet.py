@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from kept_images import files_of
+from bundles import files_of
 from PIL import Image, ImageChops
 
 from foster.bundle.folder import read_bundle, write_bundle

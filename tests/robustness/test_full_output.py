@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commands import Command
 from forked import forking
 
 import foster
@@ -51,6 +52,7 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
         (KeyboardInterrupt(), 130, "foster: interrupted\n"),
         (BrokenPipeError(), 141, ""),
         (Stopped(signal.SIGHUP), 129, "foster: stopped by SIGHUP\n"),
+        (MemoryError("1 GiB"), 2, "foster: out of memory: 1 GiB\n"),
         (PermissionError(13, "Permission denied", "/x"), 2, "foster: cannot read or write '/x': Permission denied\n"),
     ],
 )
@@ -71,35 +73,28 @@ def unpacked(bundle: Path, folder: Path) -> Path:
 
 
 def test_a_bundle_that_could_not_be_promoted_is_said_to_be_saved(
-    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small_bundle: Path, tmp_path: Path, command: Command
 ) -> None:
     photos = unpacked(small_bundle, tmp_path / "photos") / "exemplars"
     given = ["learn", str(photos), "--bundle", str(tmp_path / "v1"), "--promote", "--quiet"]
     settings = ["backbone=resnet8", "epochs_scale=0.006", "device=cpu", "validation_share=0"]
-    monkeypatch.setattr("sys.argv", ["foster", *given, *settings])
-    with locked(tmp_path, ".current.lock"), pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    said = capsys.readouterr()
-    assert "v1: 2 classes" in said.out
-    assert "is saved, but not promoted: " in said.err
+    with locked(tmp_path, ".current.lock"):
+        said = command(*given, *settings)
+    assert said.code == 2
     assert said.err.rstrip().endswith(f"foster promote {tmp_path / 'v1'}")
     read_manifest(tmp_path / "v1")
 
 
 @pytest.mark.parametrize("style", ["--json", "--top=1"])
 def test_a_class_name_moves_no_cursor(
-    style: str, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    style: str, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     learner = foster.load(bundle, device="cpu")
     learner.knowledge = replace(learner.knowledge, class_names=("\x1b[31mred\x07", "\x9b31mred\x07"))
     learner.save(tmp_path / "v2")
-    image = str(unpacked(bundle, tmp_path / "photos") / read_manifest(bundle).exemplars[0].file)
-    monkeypatch.setattr("sys.argv", ["foster", "predict", str(tmp_path / "v2"), image, style, "--device=cpu"])
+    image = unpacked(bundle, tmp_path / "photos") / read_manifest(bundle).exemplars[0].file
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    with pytest.raises(SystemExit):
-        main()
-    shown = capsys.readouterr().out
+    shown = command("predict", tmp_path / "v2", image, style, "--device=cpu").out
     assert "red" in shown
     assert all(character.isprintable() or character == "\n" for character in shown)
     if style == "--json":

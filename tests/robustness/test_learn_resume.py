@@ -9,13 +9,13 @@ import shlex
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from commands import Command, write_photos
 from faults import FullDisk
 from forked import started
 from made_once import made_once
@@ -24,9 +24,6 @@ from tiny_runs import Interruption, told_kinds
 
 import foster
 from foster import events
-from foster.cli import main
-from foster.data.images import ImageSet
-from foster.data.sources import load as load_dataset
 from foster.errors import FolderError
 from foster.events import Event
 from foster.learner.learner import Learner
@@ -37,21 +34,6 @@ TINY = {"backbone": "resnet8", "batch_size": 16, "memory_total": 20, "device": "
 SCHEDULE = {"epochs_scale": 0.012, "checkpoint_minutes": 0.0}
 """Phases of 2 epochs, saved after each."""
 SECONDS = 120.0
-
-
-@cache
-def digits() -> ImageSet:
-    """Not loaded at import: a process that only learns need not wait for it."""
-    return load_dataset("digits").train
-
-
-def write_photos(folder: Path, *names: int, count: int = 18, first: int = 0) -> Path:
-    """Some digits as PNG files, a subfolder a class."""
-    for digit in names:
-        (folder / f"class {digit}").mkdir(parents=True)
-        for k, image in enumerate(digits().of_classes(digit, digit + 1).images[first : first + count]):
-            Image.fromarray(image[0].numpy()).save(folder / f"class {digit}" / f"{k}.png")
-    return folder
 
 
 class Shelf(NamedTuple):
@@ -71,9 +53,9 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
     def make(folder: Path) -> None:
         made = shelf_in(folder)
         learner = foster.Learner(**TINY, **SCHEDULE)
-        learner.learn(write_photos(made.first, 0, 1))
+        learner.learn(write_photos(made.first, zero=18, one=18))
         learner.save(made.old)
-        learner.learn(write_photos(made.second, 2, 3))
+        learner.learn(write_photos(made.second, two=18, three=18))
         learner.save(made.whole)
 
     return shelf_in(made_once(tmp_path_factory, "shelf-of-learns", make))
@@ -138,7 +120,7 @@ def test_an_interrupted_learn_is_continued_by_the_same_call_and_ends_the_same(sh
     for is_the_place, num_steps, _ in PLACES.values():
         learner = loaded(shelf.old)
         told += attempt(learner, shelf.second, work, Interruption(is_the_place, num_steps))
-        assert learner.class_names == ("class 0", "class 1"), "until all is learned, the learner is as it was"
+        assert learner.class_names == ("one", "zero"), "until all is learned, the learner is as it was"
     learner = loaded(shelf.old)
     moved = Path(shutil.copytree(shelf.second, tmp_path / "moved" / "second"))
     told += attempt(learner, moved, work)  # what counts is what is on the photos, not where they are
@@ -166,7 +148,8 @@ def test_a_first_learn_that_stops_after_every_single_step_ends_the_same(shelf: S
 
 
 def test_more_images_of_known_classes_alone_are_continued_as_well(tmp_path: Path) -> None:
-    first, more = write_photos(tmp_path / "first", 0, 1), write_photos(tmp_path / "more", 1, first=40)
+    first = write_photos(tmp_path / "first", zero=18, one=18)
+    more = write_photos(tmp_path / "more", one=58, first=40)
     found = {}
     for name in ("whole", "cut"):
         learner = foster.Learner("wa", **TINY, **SCHEDULE)
@@ -193,7 +176,7 @@ def stopped(unfinished: Path, tmp_path: Path) -> Path:
 
 def one_image_more(shelf: Shelf, tmp_path: Path) -> Path:
     folder = Path(shutil.copytree(shelf.second, tmp_path / "second"))
-    Image.new("L", (8, 8), 77).save(folder / "class 2" / "99.png")
+    Image.new("L", (8, 8), 77).save(folder / "two" / "99.png")
     return folder
 
 
@@ -207,7 +190,7 @@ def test_a_learn_of_other_images_settings_or_bundles_is_not_continued(
     with pytest.raises(FolderError, match=r"batch_size = 16.* 8 now"):
         attempt(learner, shelf.second, stopped, batch_size=8)
     other = loaded(shelf.old)
-    other.learn(write_photos(tmp_path / "more", 0, first=50), **SCHEDULE)
+    other.learn(write_photos(tmp_path / "more", zero=68, first=50), **SCHEDULE)
     with pytest.raises(FolderError, match="another bundle"):
         attempt(other, shelf.second, stopped)
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
@@ -243,32 +226,11 @@ def arguments(shelf: Shelf, bundle: Path, *options: str) -> list[str]:
     return ["learn", str(shelf.second), "--from", str(shelf.old), "--bundle", str(bundle), *OPTIONS, *options]
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str]], Said]:
-    """`foster`, in this process."""
-
-    def run(given: Sequence[str]) -> Said:
-        monkeypatch.setattr("sys.argv", ["foster", *given])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Said(int(ended.value.code or 0), *capsys.readouterr())
-
-    return run
-
-
-def test_restart_discards_what_was_saved(
-    shelf: Shelf, stopped: Path, tmp_path: Path, command: Callable[[Sequence[str]], Said]
-) -> None:
-    refused = command(arguments(shelf, tmp_path / "v2", "batch_size=8"))
+def test_restart_discards_what_was_saved(shelf: Shelf, stopped: Path, tmp_path: Path, command: Command) -> None:
+    refused = command(*arguments(shelf, tmp_path / "v2", "batch_size=8"))
     assert refused.code == 2
     assert "--restart" in refused.err.splitlines()[-1]
-    done = command(arguments(shelf, tmp_path / "v2", "batch_size=8", "--restart"))
+    done = command(*arguments(shelf, tmp_path / "v2", "batch_size=8", "--restart"))
     assert done.code == 0, done.err
     assert "resumed" not in done.err
     assert not stopped.exists()
@@ -287,42 +249,44 @@ def test_a_disk_that_is_full_when_the_bundle_is_written_costs_no_training(
     shelf: Shelf,
     trained: Path,
     tmp_path: Path,
-    command: Callable[[Sequence[str]], Said],
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copytree(trained, tmp_path / ".v2.learning")
-    for name, num_whole in (("network.safetensors", 0), ("labels.txt", 0), ("photos.zip", 0), ("bundle.json", 0)):
-        disk = FullDisk(name, num_whole)
+    for name in ("network.safetensors", "labels.txt", "photos.zip", "bundle.json"):
+        disk = FullDisk(name, num_whole=0)
         with monkeypatch.context() as patch:
             patch.setattr("os.write", disk)
-            failed = command(arguments(shelf, tmp_path / "v2"))
+            failed = command(*arguments(shelf, tmp_path / "v2"))
         assert disk.has_failed
         assert failed.code == 2
         assert {path.name for path in tmp_path.iterdir()} == {".v2.learning"}, "half a file is never left"
         assert "No space left on device" in failed.err.splitlines()[-1]
-    for name in (".v2.0123_abc.part", ".v2.x.0123_abc.part"):
-        (tmp_path / name / "exemplars").mkdir(parents=True)
-    done = command(arguments(shelf, tmp_path / "v2"))
+    for name in (".v2.0123_abc.part", ".v2.x.0123_abc.part", ".v20.0123_abc.part"):
+        (tmp_path / name).mkdir()
+    done = command(*arguments(shelf, tmp_path / "v2"))
     assert done.code == 0, done.err
     assert not re.search(r"epochs? of", done.err), "nothing is trained again"
     assert content(tmp_path / "v2") == content(shelf.whole)
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"v2", ".v2.x.0123_abc.part"}, "what a killed writer of this bundle left goes, and nothing else"
+    assert left == {"v2", ".v2.x.0123_abc.part", ".v20.0123_abc.part"}, (
+        "what a killed writer of this bundle left goes, and nothing else"
+    )
 
 
 def test_a_learn_that_is_killed_when_its_bundle_is_in_place_is_known_to_be_done(
-    shelf: Shelf, trained: Path, tmp_path: Path, command: Callable[[Sequence[str]], Said]
+    shelf: Shelf, trained: Path, tmp_path: Path, command: Command
 ) -> None:
     shutil.copytree(shelf.whole, tmp_path / "v2")
     shutil.copytree(trained, tmp_path / ".v2.learning")
-    other = command([*arguments(shelf, tmp_path / "v2"), "--restart"])
+    other = command(*arguments(shelf, tmp_path / "v2", "--restart"))
     assert (other.code, f"'{tmp_path / 'v2'}'" in other.err) == (2, True)
-    done = command([*arguments(shelf, tmp_path / "v2"), "--promote"])
+    done = command(*arguments(shelf, tmp_path / "v2", "--promote"))
     assert done.code == 0, done.err
     assert not re.search(r"epochs? of", done.err), "nothing is trained again"
     assert {path.name for path in tmp_path.iterdir()} == {"v2", "current"}
     assert (tmp_path / "current").resolve() == tmp_path / "v2"
-    again = command(arguments(shelf, tmp_path / "v2"))
+    again = command(*arguments(shelf, tmp_path / "v2"))
     assert again.code == 2, "a bundle is never overwritten"
 
 

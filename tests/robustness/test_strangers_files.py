@@ -1,6 +1,5 @@
 """A bundle, run folder or list of a stranger: each of its files may be huge, a pipe, or hold odd numbers."""
 
-import json
 import os
 import resource
 import shutil
@@ -10,13 +9,13 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from bundles import facts_of, forge
 from faults import time_limit
 
 import foster
 from foster.bundle.folder import BundleError, read_manifest
-from foster.bundle.manifest import MAX_TASKS, digest_of, sha256
+from foster.bundle.manifest import MAX_TASKS, WEIGHTS
 from foster.bundle.promotion import promote
-from foster.cli import one_line
 from foster.cli.bundles import promote_bundle
 from foster.data.photos.decode import decode
 from foster.data.photos.find import find_photos
@@ -88,19 +87,12 @@ def test_a_bundle_with_such_a_file_is_neither_loaded_nor_promoted(
     assert_refused(lambda: promote(bundle), name)
 
 
-def change_manifest(bundle: Path, **changes: object) -> None:
-    path = bundle / "bundle.json"
-    data = json.loads(path.read_text(encoding="utf-8")) | changes
-    data.pop("sha256")
-    path.write_text(json.dumps({**data, "sha256": digest_of(data)}), encoding="utf-8")
-
-
 def test_a_history_without_end_and_images_of_any_size_are_refused(bundle: Path, tmp_path: Path) -> None:
-    facts = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
+    facts = facts_of(bundle)
     changes = ({"history": [{}] * (MAX_TASKS + 1)}, {"preprocessing": facts["preprocessing"] | {"height": 4096}})
     for number, change in enumerate(changes):
         copy = shutil.copytree(bundle, tmp_path / str(number))
-        change_manifest(copy, **change)
+        forge(copy, **change)
         with pytest.raises(BundleError, match=next(iter(change))):
             read_manifest(copy)
 
@@ -112,28 +104,14 @@ def test_weights_are_floats_that_networks_compute_with(kind: torch.dtype, bundle
     path.write_bytes(content)
     for read in (read_network, read_weights):
         assert_refused(lambda read=read: read(path), str(path))  # type: ignore[misc]
-    forge_weights(bundle, content)
+    forge(bundle, {WEIGHTS: content})
     assert_refused(lambda: foster.load(bundle, device="cpu"), str(kind))
-
-
-def forge_weights(bundle: Path, content: bytes) -> None:
-    (bundle / "network.safetensors").write_bytes(content)
-    facts = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
-    files = facts["files"] | {"network.safetensors": {"sha256": sha256(content), "bytes": len(content)}}
-    change_manifest(bundle, files=files)
 
 
 def test_promote_finds_what_serve_could_not_load(bundle: Path) -> None:
     weights = safetensors.torch.load((bundle / "network.safetensors").read_bytes())
     for change in ({"head.weight": weights["head.weight"] * torch.nan}, {"head.weight": None}):
         changed = {name: tensor for name, tensor in (weights | change).items() if tensor is not None}
-        forge_weights(bundle, safetensors.torch.save(changed))
+        forge(bundle, {WEIGHTS: safetensors.torch.save(changed)})
         assert_refused(lambda: promote_bundle(bundle), str(bundle))
     assert not (bundle.parent / "current").is_symlink()
-
-
-def test_a_memory_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended, one_line():
-        raise MemoryError("cannot allocate 1 GiB")
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1

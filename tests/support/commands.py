@@ -36,12 +36,12 @@ class Outcome(NamedTuple):
 Command = Callable[..., Outcome]
 
 
-def write_photos(folder: Path, **counts: int) -> Path:
-    """Digits as PNG files, a subfolder a class."""
+def write_photos(folder: Path, *, first: int = 0, **counts: int) -> Path:
+    """Digits as PNG files, a subfolder a class: of `three=20` those before the twentieth, from `first` on."""
     for name, count in counts.items():
         (folder / name).mkdir(parents=True)
         class_id = DIGITS.train.class_names.index(name)
-        for k, image in enumerate(DIGITS.train.of_classes(class_id, class_id + 1).images[:count]):
+        for k, image in enumerate(DIGITS.train.of_classes(class_id, class_id + 1).images[first:count]):
             Image.fromarray(image[0].numpy()).save(folder / name / f"{k}.png")
     return folder
 
