@@ -157,7 +157,8 @@ class Downloading(Event):
 
 @dataclass(frozen=True)
 class Decoding(Event):
-    """How many photos of a set are decoded. Sent many times: shown as progress, not written to `events.jsonl`."""
+    """How many photos of a set are decoded. Sent many times: shown as progress; only a `learn` writes it to
+    `events.jsonl`."""
 
     what: str
     num_done: int

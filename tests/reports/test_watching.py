@@ -109,9 +109,15 @@ def test_a_learn_can_be_looked_at_while_it_lasts(tmp_path: Path):
     bundle = tmp_path / "mine"
     with WorkFolder.beside(bundle).opened() as work:
         told = []
-        noting(told.append, work.checkpoints.folder)(events.PhaseStarted(0, 1, "learn", 20, 3))
-        assert told
+        tell = noting(told.append, work.checkpoints.folder)
+        tell(events.LearnPlanned(("two classes",), 20.0))
+        tell(events.Decoding("photos", 128, 600))
         (view,) = views_of(bundle)
+        view.look()
+        assert "running" in shown(view)
+        assert "128 of 600" in shown(view)
+        tell(events.PhaseStarted(0, 1, "learn", 20, 3))
+        assert len(told) == 3
         view.look()
         assert "task 1/1 learn" in shown(view)
     assert not list(tmp_path.iterdir()), "nothing is left behind"

@@ -92,6 +92,8 @@ class RunState:
     epochs: int | None = None
     """The number of epochs of the phase; None before the first phase."""
     num_epochs_done: int = 0
+    decoding: events.Decoding | None = None
+    """How many photos a `learn` has read."""
     phase_seconds_left: float | None = None
     trained: dict[tuple[int, str, int], events.EpochEnded] = field(default_factory=dict)
     """By task, phase and epoch. For an epoch that was trained again after a crash, the later event."""
@@ -110,6 +112,8 @@ class RunState:
                 self.task, self.phase, self.end = event.task, event.phase, None
             case events.LearnPlanned():
                 self.is_learn = True
+            case events.Decoding():
+                self.decoding = event
             case events.TaskStarted():
                 self.task, self.num_tasks, self.end = event.task, event.num_tasks, None
             case events.PhaseStarted():

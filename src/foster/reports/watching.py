@@ -52,7 +52,7 @@ class RunView(FollowedRun):
         self.read_events()
         if self.told.end is not None:
             self.state = State.FINISHED if isinstance(self.told.end, RunEnded) else State.FAILED
-        elif self.told.num_tasks:
+        elif self.told.num_tasks or self.told.is_learn:
             self.state = State.RUNNING if writer_of(self._locked) else State.STOPPED
 
     def __rich__(self) -> RenderableType:
@@ -66,6 +66,8 @@ class RunView(FollowedRun):
             waits = ABSENT if left is None else f"about {duration(left)} left"
             row.add_row(task, ProgressBar(count, done, width=30), f"epoch {done}/{count}", Text(waits, style="cyan"))
             parts.append(row)
+        elif told.end is None and (read := told.decoding) is not None:
+            parts.append(Text(f"reading {printable(read.what)}: {read.num_done:,} of {read.num_total:,} photos"))
         if isinstance(told.end, RunFailed):
             parts.append(Text(printable(told.end.message), style="red"))
         lines = Table.grid(padding=(0, 2, 0, 0))
