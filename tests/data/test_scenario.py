@@ -1,14 +1,11 @@
 """A scenario behaves like a list of tasks, and a task shows nothing of the classes still to come."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from photo_folders import files_of, write_photos
 
 from foster.data.images import ImageSet
-from foster.data.photos.store import PhotoLoader, PhotoStack
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
 from foster.data.sources import Dataset, load
 from foster.errors import DataError, SettingsError
@@ -68,15 +65,6 @@ def test_the_tasks_share_out_every_image_once(dataset: Dataset, scenario: Scenar
 def test_a_task_names_no_class_that_is_still_to_come(scenario: Scenario) -> None:
     assert [task.new_images.num_classes for task in scenario] == [4, 7, 10]
     assert scenario.test_up_to(1).class_names == scenario.class_names[:7]
-
-
-def test_a_class_of_which_no_photo_can_be_read_is_told_by_its_name(tmp_path: Path) -> None:
-    write_photos(tmp_path, num_classes=2, per_class=3, broken=3)
-    album = PhotoStack.of(files_of(tmp_path), PhotoLoader(16, 20, max_unreadable=9))
-    photos = ImageSet(album, torch.arange(6) // 3, ("broken", "whole"))
-    scenario = Scenario(Dataset("photos", photos, photos, (0.5,) * 3, (0.5,) * 3), "photos", [0, 1], [2])
-    with pytest.raises(DataError, match=r"3 .*'broken'"):
-        scenario[0]
 
 
 def test_a_first_task_without_a_test_image_is_refused_and_a_later_one_is_not(dataset: Dataset) -> None:

@@ -16,7 +16,6 @@ from foster.data.photos import store as store_module
 from foster.errors import DataError
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import surveyed_facts
-from foster.experiment.plan import make_plan
 from foster.reports.archive import open_archives
 from foster.reports.pictures import exemplar_figure
 from foster.settings.experiment import Settings, load_settings
@@ -122,11 +121,6 @@ def test_a_run_on_photos_is_resumed_in_the_middle_with_the_encoded_exemplars(
     assert archive.exemplars().image_size == (16, 16)
 
 
-def test_the_plan_counts_the_photos_of_the_folder(data: Path) -> None:
-    plan = make_plan(settings_for(data))
-    assert [task.new_images for task in plan.tasks] == [24, 24, 24]
-
-
 def test_one_tree_is_divided_by_the_seed(tmp_path: Path) -> None:
     folder = write_photos(tmp_path / "tree", 4, 8)
     with pytest.raises(DataError, match=r"photos\.test_share=0\.2"):
@@ -138,18 +132,18 @@ def test_one_tree_is_divided_by_the_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damage", "named"),
     [
-        (lambda data: shutil.rmtree(data / "train" / "class 3"), "class 3.*none to train on"),
-        (lambda data: shutil.rmtree(data / "test" / "class 3"), "1 class without a photo in .*class 3"),
-        (lambda data: [path.unlink() for path in (data / "train" / "class 3").iterdir()], "without a photo: class 3"),
-        (lambda data: shutil.rmtree(data / "train"), "no test photos|holds no folders|none"),
+        (lambda data: shutil.rmtree(data / "train" / "class 3"), "class 3"),
+        (lambda data: shutil.rmtree(data / "test" / "class 3"), "test.*class 3"),
+        (lambda data: [path.unlink() for path in (data / "train" / "class 3").iterdir()], "class 3"),
+        (lambda data: shutil.rmtree(data / "train"), "data"),
     ],
 )
-def test_a_missing_or_empty_class_is_one_clear_line(tmp_path: Path, damage: Any, message: str) -> None:
+def test_a_missing_or_empty_class_is_one_clear_line(tmp_path: Path, damage: Any, named: str) -> None:
     data = write_dataset(tmp_path / "data", num_classes=4, per_class=3, broken=0)
     damage(data)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=named):
         surveyed_facts(settings_for(data))
 
 

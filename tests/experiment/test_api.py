@@ -90,18 +90,18 @@ def test_an_augmentation_is_a_table_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keywords", "message"),
+    ("keywords", "facts"),
     [
-        ({"metod": "wa"}, r"unknown key 'metod'; did you mean 'method'\? \(in the keywords\)"),
-        ({"method": "wax"}, "unknown method 'wax'; did you mean 'wa'"),
-        ({"wa": {"temperature": 1.0}}, r"wa.temperature has no effect: the method is replay \(in the keywords\)"),
-        ({"batch_size": object()}, "batch_size: a object is no value of a setting"),
-        ({"resume": True}, "resume=True needs the folder of the run"),
-        ({"source": "cifar10-b0"}, "unknown preset 'cifar10-b0'"),
+        ({"metod": "wa"}, "'metod'.*'method'"),
+        ({"method": "wax"}, "'wax'.*'wa'"),
+        ({"wa": {"temperature": 1.0}}, r"wa\.temperature.*replay"),
+        ({"batch_size": object()}, "batch_size.*object"),
+        ({"resume": True}, "resume=True.*folder"),
+        ({"source": "cifar10-b0"}, "'cifar10-b0'"),
     ],
 )
-def test_a_mistake_is_one_line_before_anything_is_trained(keywords: dict[str, Any], message: str) -> None:
-    with pytest.raises((foster.SettingsError, foster.DataError), match=message):
+def test_a_mistake_is_one_line_before_anything_is_trained(keywords: dict[str, Any], facts: str) -> None:
+    with pytest.raises((foster.SettingsError, foster.DataError), match=facts):
         foster.run(**{**TINY, **keywords})
 
 

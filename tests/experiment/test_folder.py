@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 from faults import accepted
 from tiny_runs import (
-    stopped_run,
     tiny_settings,
 )
 
 import foster
 from foster import events
-from foster.errors import FolderError, SettingsError
+from foster.errors import FolderError
 from foster.experiment import folder as module
 from foster.experiment.event_log import read_events
-from foster.experiment.folder import RunFolder, check_same_settings, differing_key
+from foster.experiment.folder import RunFolder, differing_key
 from foster.settings import toml as toml_text
 from foster.system.locking import locked
 
@@ -41,16 +40,15 @@ def test_a_folder_whose_settings_file_is_damaged_is_refused_in_one_line(tmp_path
 
 @pytest.mark.parametrize("cut", ["", '{"time": "2026-11-15T', '{"event": "Epo\x00\x00\x00', "\xff\xfe", "[1, 2]", "17"])
 def test_events_survive_a_line_that_was_cut_and_the_next_ones_are_whole(cut: str, tmp_path: Path):
-    path = stopped_run(tmp_path / "run") / "events.jsonl"
-    num_before = len(read_events(path))
+    path = tmp_path / "run" / "events.jsonl"
+    with RunFolder(path.parent).opened(tiny_settings()) as folder:
+        folder.note(events.Warned("first"))
     with path.open("ab") as file:
         file.write(cut.encode("latin1"))
-    assert len(read_events(path)) == num_before
+    assert read_events(path) == [events.Warned("first")]
     with RunFolder(path.parent).opened() as folder:
         folder.note(events.Warned("on a line of its own"))
-    found = read_events(path)
-    assert len(found) == num_before + 1
-    assert found[-1] == events.Warned("on a line of its own")
+    assert read_events(path) == [events.Warned("first"), events.Warned("on a line of its own")]
 
 
 def test_events_are_not_written_through_a_link(tmp_path: Path):
@@ -78,7 +76,7 @@ def test_a_new_run_takes_no_folder_that_holds_anything_and_leaves_it_as_it_is(tm
     (full / "mine").touch()
     with RunFolder(begun).opened(tiny_settings()) as folder:
         pass
-    for path, reason in ((file, "is a file"), (full, "is not empty"), (begun, "already holds a run; continue it")):
+    for path, reason in ((file, "is a file"), (full, "not empty"), (begun, "continue")):
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(FolderError, match=reason), RunFolder(path).opened(tiny_settings()):
             pass
@@ -113,35 +111,6 @@ def test_a_run_that_another_process_began_meanwhile_is_left_alone(tmp_path: Path
     with pytest.raises(FolderError, match="foster resume"), RunFolder(tmp_path / "run").opened(tiny_settings()):
         pass
     assert (tmp_path / "run" / "settings.toml").read_text() == "theirs"
-
-
-def test_a_folder_has_learned_where_it_has_results_or_once_had_a_checkpoint(tmp_path: Path):
-    folder = RunFolder(tmp_path)
-    folder.check_nothing_learned()
-    folder.note(events.Warned("x"))
-    folder.check_nothing_learned()
-    folder.note(events.CheckpointWritten(0, "learn", 1, 0.1))
-    with pytest.raises(FolderError, match="checkpoints"):
-        folder.check_nothing_learned()
-    (tmp_path / "events.jsonl").unlink()
-    folder.write_results({})
-    with pytest.raises(FolderError, match="checkpoints"):
-        folder.check_nothing_learned()
-
-
-def test_settings_of_a_run_change_where_it_computes_and_not_what(tmp_path: Path):
-    own = tiny_settings()
-    with RunFolder(tmp_path / "run").opened(own) as folder:
-        pass
-    assert folder.settings() == own
-    assert folder.settings(["engine.threads=3"]).engine.threads == 3
-    with pytest.raises(SettingsError, match=f"seed = {own.seed}, not 7"):
-        folder.settings(["seed=7", "engine.threads=3"])
-    with pytest.raises(FolderError, match=f"seed = {own.seed}, not 7"):
-        folder.check_same(tiny_settings("foster", "seed=7"))
-    with pytest.raises(FolderError, match=f"seed = 7, not {own.seed}"):
-        check_same_settings(tiny_settings("foster", "seed=7").nested(), own)
-    check_same_settings(tiny_settings("foster", "engine.threads=3").nested(), own)
 
 
 def test_settings_are_written_again_only_where_they_changed(tmp_path: Path):

@@ -174,10 +174,3 @@ def test_photos_are_loaded_as_the_settings_of_photos_say() -> None:
     loader = build_loader(load_settings("imagenet100-b0-inc10", [*asked, "device=cpu"]), follower)
     assert (loader.image_size, loader.max_unreadable, loader.place) == (48, 3, "host")
     assert loader.follower is follower
-
-
-def test_tests_are_the_datasets_own_unless_a_part_of_training_is_held_out() -> None:
-    whole, parted = (load_scenario(tiny_settings("foster", f"validation_share={share}")) for share in (0, 0.25))
-    for scenario, num_train, num_test in ((whole, 72, 24), (parted, 54, 18)):
-        assert sum(len(scenario[k].new_images) for k in range(3)) == num_train
-        assert len(scenario.test_up_to(2)) == num_test

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from foster.errors import FolderError
-from foster.system.files import append_line, read_limited, user_path, write_bytes, write_json, writing
+from foster.system.files import read_limited, user_path, write_bytes, write_json, writing
 
 
 def test_a_file_is_read_up_to_a_limit_and_from_a_start(tmp_path: Path) -> None:
@@ -25,14 +24,6 @@ def test_a_file_keeps_its_content_until_the_new_one_is_whole(tmp_path: Path) -> 
         _ = 1 / 0
     assert (tmp_path / "file").read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_line_is_not_appended_to_the_target_of_a_link(tmp_path: Path) -> None:
-    (tmp_path / "precious").write_bytes(b"keep me")
-    (tmp_path / "events.jsonl").symlink_to("precious")
-    with pytest.raises(FolderError, match=r"events\.jsonl"):
-        append_line(tmp_path / "events.jsonl", "x")
-    assert (tmp_path / "precious").read_bytes() == b"keep me"
 
 
 def test_names_that_are_no_unicode_can_be_written_to_json(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """However a checkpoint is damaged, what is loaded is exactly something that was saved."""
 
-import errno
 import hashlib
 import json
 import os
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from faults import MANY, time_limit
+from faults import MANY, FullDisk, time_limit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -257,21 +256,11 @@ def test_a_manifest_of_anything_else_is_passed_over(content: str, tmp_path: Path
 def test_every_failed_write_of_a_save_leaves_the_checkpoints_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store = fill(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    real_write = os.write
     for num_writes in range(3):
-        left = [num_writes]
-
-        def full(descriptor: int, data: bytes, left: list[int] = left) -> int:
-            left[0] -= 1
-            if left[0] >= 0:
-                return real_write(descriptor, data)
-            real_write(descriptor, data[: len(data) // 2])
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        monkeypatch.setattr("os.write", full)
-        with pytest.raises(FolderError, match="No space left on device"):
-            store.save({"value": 6, "network": 6}, {"network": tensors(6)}, {"fit": tensors(6)})
-        monkeypatch.setattr("os.write", real_write)
+        with monkeypatch.context() as patch:
+            patch.setattr("os.write", FullDisk("", num_writes))
+            with pytest.raises(FolderError, match="No space left on device"):
+                store.save({"value": 6, "network": 6}, {"network": tensors(6)}, {"fit": tensors(6)})
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     store.save({"value": 6, "network": 6}, {"network": tensors(6)}, {"fit": tensors(6)})
     assert saved_value(CheckpointStore(tmp_path).load(no_warning)) == 6

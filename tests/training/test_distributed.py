@@ -25,7 +25,6 @@ from foster.system.processes import ProcessGroup
 from foster.training import distributed
 from foster.training.distributed import (
     agree_on_statistics,
-    average,
     shared_statistics,
 )
 
@@ -215,13 +214,3 @@ def test_norms_of_any_kind_agree_on_the_statistics_that_they_have(monkeypatch: p
     with shared_statistics([network], is_wanted=True):
         assert [type(part) is nn.SyncBatchNorm for part in network] == [True, False, False, False, False]
     assert type(network[0]) is nn.BatchNorm2d
-
-
-def test_gradients_and_losses_become_their_means_over_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the other process had three times as much."""
-    monkeypatch.setattr(distributed, "process_group", lambda: ProcessGroup(0, 2))
-    monkeypatch.setattr(distributed, "add_up", lambda values: values.mul_(4))
-    gradients = [torch.tensor([[1.0, 2.0]]), torch.tensor(3.0)]
-    losses = average(gradients, torch.tensor([5.0, 6.0], dtype=torch.float64))
-    assert [gradient.tolist() for gradient in gradients] == [[[2.0, 4.0]], 6.0]
-    assert (losses.tolist(), losses.dtype) == ([10.0, 12.0], torch.float64)

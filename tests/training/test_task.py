@@ -1,7 +1,6 @@
 """The steps of a task on the shared loop: in order, from where it stands, saved where it may stop."""
 
 import copy
-import json
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +21,7 @@ from foster.system.processes import ProcessGroup
 from foster.system.signals import Stopped, StopRequest
 from foster.training import task as module
 from foster.training.checkpoint import CheckpointStore
-from foster.training.phase import Evaluate, Phase
+from foster.training.phase import Phase
 from foster.training.task import TaskState, Trainer
 
 SHORT = FitSettings(epochs=2, learning_rate=0.05)
@@ -75,30 +74,6 @@ def test_phases_are_trained_and_networks_evaluated_in_the_order_of_the_story() -
     assert (started.task, started.num_tasks, started.num_known, started.num_new) == (1, 3, 4, 2)
     assert method.memory.num_classes == 6
     assert not any(isinstance(event, CheckpointWritten) for event in told)
-
-
-@pytest.fixture(scope="module")
-def whole() -> Foster:
-    """A second task that was never interrupted."""
-    return second_task(trainer_with([]), None, TaskState(1))[0]
-
-
-@pytest.mark.parametrize("num_steps", [1, 3, 8], ids=lambda n: f"after {n} steps")
-def test_a_task_that_was_stopped_anywhere_goes_on_as_if_it_had_not_been(
-    num_steps: int, whole: Foster, tmp_path: Path
-) -> None:
-    store = CheckpointStore(tmp_path)
-    with pytest.raises(Stopped):
-        second_task(trainer_with([], StopAfter(num_steps)), store, TaskState(1))
-    checkpoint = CheckpointStore(tmp_path).load(pytest.fail)
-    assert checkpoint is not None
-    assert checkpoint.state["whose"] == "ours"
-    # The part 'network' belongs to a run: here the method is made anew.
-    state = TaskState.of(checkpoint)
-    resumed, _ = second_task(trainer_with([]), None, state)
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], tensor), name
-    assert all(torch.equal(resumed.memory.stack_of(k).tensor, whole.memory.stack_of(k).tensor) for k in range(6))
 
 
 @pytest.mark.parametrize(("minutes", "epochs"), [(0.0, [1, 0]), (1e-9, [0, 0, 1, 1, 1, 0]), (5.0, [0])])
@@ -159,19 +134,6 @@ def test_a_teacher_that_changes_while_a_phase_is_trained_is_resumed(
     assert all(map(torch.equal, found, whole_with_teacher))
 
 
-def test_a_checkpoint_in_the_middle_of_a_phase_holds_the_position_the_weights_and_the_momentum(tmp_path: Path) -> None:
-    with pytest.raises(Stopped):
-        second_task(trainer_with([], StopAfter(4)), CheckpointStore(tmp_path), TaskState(1, seconds_before=7.0))
-    manifest = json.loads(max(tmp_path.glob("manifest-*.json")).read_text())
-    state = manifest["state"]
-    assert state.keys() == {"whose", "task", "phase", "num_phases_done", "seconds", "position"}
-    assert (state["task"], state["phase"], state["num_phases_done"]) == (1, "boost", 0)
-    assert state["seconds"] >= 7.0
-    assert (state["position"]["epoch"], state["position"]["step"]) == (1, 2)
-    assert len(state["position"]["loss_sums"]) == 3, "one for each term of the loss"
-    assert manifest["files"].keys() == {"fit", "optimizer"}
-
-
 def test_processes_agree_on_their_statistics_at_the_same_steps_whether_they_are_stopped_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,13 +160,3 @@ def test_processes_agree_on_their_statistics_at_the_same_steps_whether_they_are_
     assert checkpoint is not None
     after = learned(TaskState.of(checkpoint))
     assert before + after == learned(TaskState(1)) == 2 * [3, 6, 9, 11, 14, 17, 20]
-
-
-def test_an_evaluation_that_fails_ends_the_task() -> None:
-    def refuse(wanted: Evaluate) -> None:
-        raise ValueError(wanted.variant)
-
-    method = new_method(Foster, SETTINGS)
-    steps = method.phases(task_of(method, 0))
-    with pytest.raises(ValueError, match="boosted"):
-        trainer_with([]).learn(steps, TaskState(0), refuse)
