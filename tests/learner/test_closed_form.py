@@ -73,6 +73,9 @@ def test_learns_one_after_the_other_give_the_head_of_all_photos_at_once(weights:
     whole.learn(together(digits("zero", "one"), digits("two", "three"), digits("one", first=40, last=60)))
     parted.learn(digits("zero", "one"))
     parted = foster.load(parted.save(tmp_path / "v1"), device="cpu")
+    assert "foster" not in read_manifest(tmp_path / "v1").settings, (
+        "a bundle does not depend on a method it has no use for"
+    )
     parted.learn(digits("two", "three"))
     report = parted.learn(digits("one", first=40, last=60))
     assert report.more_of == {"one": 20}

@@ -355,10 +355,13 @@ def no_images(image_size: tuple[int, int], class_names: tuple[str, ...]) -> Imag
 def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge) -> Path:
     """Write a bundle, whole or not at all."""
     folder = user_path(folder)
+    told = settings.nested()
+    if knowledge.is_closed_form:  # it has no use for the settings of a training, and should not depend on them
+        told = {key: value for key, value in told.items() if key not in METHOD_SETTINGS}
     facts = {
         "method": knowledge.method,
         "backbone": knowledge.backbone,
-        "settings": settings.nested(),
+        "settings": told,
         "classes": knowledge.class_names,
         "task_sizes": knowledge.task_sizes,
         "preprocessing": knowledge.preprocessing,
