@@ -150,7 +150,8 @@ def test_what_the_page_on_the_paper_says_of_podnets_margin_is_what_the_files_say
     plain, auto = check("plain-hinge-s1993"), check("auto-hinge-s1993")
     assert f"with `plain` that loss has {plain}, but with `auto` {auto}, where" in told
     assert f"where the default has {of('podnet-auto'):.1f} " in told
-    assert f"(in class order 1, {check('plain-hinge-s1')} with `plain` and {check('auto-hinge-s1')} with `auto`)" in told
+    plain, auto = check("plain-hinge-s1"), check("auto-hinge-s1")
+    assert f"(in class order 1, {plain} with `plain` and {auto} with `auto`)" in told
     assert f"`auto` has {check('auto-margin0-s1993')} where `plain` has {check('plain-margin0-s1993')}" in told
 
 
