@@ -133,8 +133,8 @@ def write_bundle(
 
     def named() -> Iterator[tuple[str, bytes]]:
         for use, by_class in images.items():
-            for class_id, files in enumerate(by_class):
-                for position, (image_id, content) in enumerate(files):
+            for class_id, kept in enumerate(by_class):
+                for position, (image_id, content) in enumerate(kept):
                     ending = "png" if content.startswith(b"\x89PNG") else "jpg"
                     name = f"{use}/{class_id:04d}/{position:04d}-{image_id}.{ending}"
                     exemplars.append(ExemplarFile(file=name, class_id=class_id, use=use))
