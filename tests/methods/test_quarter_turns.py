@@ -1,8 +1,16 @@
 """Quarter turns beside the upright images of the first task."""
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
 import torch
 from small_course import SHORT, learn, new_method, task_of, terms, train
 
+import foster
+from foster.data.images import ImageSet
+from foster.errors import SettingsError
+from foster.events import Event
 from foster.methods.foster import Foster
 from foster.methods.quarter_turns import with_turned
 from foster.methods.ridge import RandomFeatureRidge
@@ -55,3 +63,23 @@ def test_a_new_branch_learns_turns_while_boosting_and_the_boosted_network_stays_
     boosted = next(phases)
     assert isinstance(boosted, Evaluate)
     assert isinstance(boosted.network, BoostedNetwork)
+
+
+def test_images_that_are_not_square_are_refused() -> None:
+    method = new_method(RandomFeatureRidge, SETTINGS.model_copy(update={"first_turns": "beside"}))
+    task = task_of(method, 0)
+    wide = ImageSet(torch.zeros(4, 3, 8, 12, dtype=torch.uint8), torch.tensor([0, 0, 1, 1]), task.training.class_names)
+    with pytest.raises(SettingsError, match="8 x 12"):
+        next(iter(method.phases(replace(task, new_images=wide))))
+
+
+def test_a_learner_may_ask_for_turns() -> None:
+    settings = {"backbone": "resnet8", "image_size": 16, "epochs_scale": 0.001, "memory_total": 8, "device": "cpu"}
+    learner = foster.Learner(**settings, foster={"first_turns": "beside", "boost_turns": "beside"})
+    images = np.random.default_rng(0).integers(0, 256, (16, 16, 16, 3), dtype=np.uint8)
+    told: list[Event] = []  # who listens is told the time that the learn will take
+    for known in (0, 2):
+        learner.learn(
+            [*images[4 * known : 4 * known + 8]], labels=[f"{known}", f"{known + 1}"] * 4, listener=told.append
+        )
+    assert learner.class_names == ("0", "1", "2", "3")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.task import Task
+from foster.errors import SettingsError
 from foster.losses import cross_entropy
 from foster.methods.base import Method
 from foster.networks.heads import Head
@@ -27,11 +28,18 @@ class TurnedNetwork(nn.Module):
         self.network = network
         self.turn_head = turn_head
 
+    def forward(self, images: Tensor) -> Any:
+        """The output of the network, without turns."""
+        return self.network(images)
+
     @classmethod
     def of(
         cls, method: Method[Any], task: Task, network: nn.Module, num_features: int, purpose: str
     ) -> "TurnedNetwork":
-        """With a new head on `num_features` features."""
+        """With a new head on `num_features` features. Raises SettingsError if the images are not square."""
+        height, width = task.training.image_size
+        if height != width:
+            raise SettingsError(f"first_turns, boost_turns: quarter turns need square images, not {height} x {width}")
         with method.initialising(task, purpose):
             return cls(network, Head(num_features, 4 * task.num_total).to(method.context.device))
 
