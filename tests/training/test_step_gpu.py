@@ -97,7 +97,9 @@ def make_phase(name: str) -> Phase:
     boosted = foster.boosted_network(second)
     if name == "boost":
         return foster.boost(second, boosted)
-    return foster.compress(second, boosted, foster.student(second, [boosted]), boosted.old)
+    with foster.initialising(second, "student"):
+        student = boosted.compressed()
+    return foster.compress(second, boosted, student, boosted.old)
 
 
 def with_adam(phase: Phase) -> Phase:
