@@ -55,6 +55,10 @@ def test_what_the_readme_says_of_its_tables_is_what_the_files_say() -> None:
     assert f"by {lead:.1f} points, and with plain augmentation by {plain_lead:.1f}" in told
     assert f"leads FOSTER by {der - foster:.1f} points and `plus` by {der - plus:.1f}" in told
     assert f"`plus` leads it by {headline('foster-plus', 'b50-inc10') - of('der-auto', 'b50-inc10'):.1f}" in told
+    longer = "checks/cifar100-b50-inc10-der-first400-s1993"
+    assert f"by {average(longer) - headline('foster-plus', 'b50-inc10'):.1f} ({average(longer):.2f})" in told
+    same = f"has {average(longer):.2f}, and {final_accuracy(longer):.2f} after the last task"
+    assert same in text("docs/beyond.md")
     names = ("b50-inc10", "b0-inc20", "b0-inc10", "b0-inc5", "b50-inc5")
     ends = [[headline(run, name, final_accuracy) for run in ("der-auto", "foster-plus")] for name in names]
     first, *others = (theirs - ours for theirs, ours in ends)
@@ -81,6 +85,9 @@ def test_what_the_page_beyond_says_of_quarter_turns_is_what_the_files_say() -> N
         first, *others = (f"{metric(f'{name}-s{order}'):.2f}" for order in (1993, 1, 2))
         return f"{first} ({', '.join(others)})"
 
+    for stem in ("cifar100-{}-foster-plus", "checks/cifar100-{}-foster-plus-turns", "cifar100-{}-der-auto"):
+        runs = [f"{stem}-s1993".format(scenario) for scenario in ("b0-inc20", "b50-inc10", "b50-inc5")]
+        assert f"| {' | '.join(f'{average(run):.2f}, {final_accuracy(run):.2f}' for run in runs)} |" in told
     for folder, stem in (("", "ridge"), ("checks/", "ridge-no-turns"), ("", "slda")):
         row = [of_orders(f"{folder}cifar100-b50-{scenario}-{stem}") for scenario in ("inc10", "inc5", "inc2")]
         assert f"| {' | '.join(row)} | 0 |" in told
