@@ -21,7 +21,7 @@ from foster.losses import (
 from foster.methods.base import Method
 from foster.methods.quarter_turns import TurnedNetwork, first_phase, with_turned
 from foster.networks.boosted import BoostedNetwork, BoostedOutput, joined
-from foster.networks.modules import both, freeze
+from foster.networks.modules import beside, both, freeze
 from foster.networks.network import Network
 from foster.settings.foster import FosterSettings
 from foster.training.phase import Evaluate, Phase
@@ -90,15 +90,14 @@ class Foster(Method[FosterSettings]):
         name = numbered("boost", number, "-")
         if settings.boost_turns == "none":
             return Phase(name, network, objective, settings.boost, task.training)
-        old_size, num_features = network.old.feature_size, network.new_branch.feature_size
-        turned = TurnedNetwork.of(self, task, network, num_features, numbered("turns", number))
+        old, new_branch = network.old, network.new_branch
+        turned = TurnedNetwork.of(self, task, network, new_branch.feature_size, numbered("turns", number))
 
         def objective_with_turns(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             seen, quarters = with_turned(images)
-            out = network(seen)
-            upright = BoostedOutput(*(part[: len(images)] for part in out))
-            turn_loss = turned.loss(out.features[:, old_size:], labels, quarters)
-            return {**terms_of(upright, labels), "L_turn": turn_loss}
+            old_out, features = beside(lambda: old(images), lambda: new_branch(seen))
+            out = network.combined(old_out, features[: len(images)])
+            return {**terms_of(out, labels), "L_turn": turned.loss(features, labels, quarters)}
 
         return Phase(name, turned, objective_with_turns, settings.boost, task.training)
 

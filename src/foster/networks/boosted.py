@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from foster.networks.heads import Head, PreciseLinear, alignment_factor
 from foster.networks.modules import both, freeze
-from foster.networks.network import Backbone, Network
+from foster.networks.network import Backbone, Network, Output
 
 NewOnOld = Literal["finetune", "zero", "zero_with_bias"]
 """FT, AZ and AZB of the paper."""
@@ -117,7 +117,10 @@ class BoostedNetwork(nn.Module):
         return self.old_block.shape[0]
 
     def forward(self, images: Tensor) -> BoostedOutput:
-        old, new_features = both(self.old, self.new_branch, images)
+        return self.combined(*both(self.old, self.new_branch, images))
+
+    def combined(self, old: Output, new_features: Tensor) -> BoostedOutput:
+        """The output from that of the old network and the features of the new branch."""
         features = torch.cat([old.features, new_features], dim=1)
         logits = self.linear(features, self.weight, self.bias) if self.sums == "logits" else self._mixed(features)
         return BoostedOutput(logits, features, old.logits, self.new_branch_head(new_features))
