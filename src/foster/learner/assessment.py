@@ -47,13 +47,14 @@ class ClassAccuracy:
 
 @dataclass(frozen=True)
 class UnknownReport:
-    """How many photos of things that were never learned were refused as unknown, and how many known ones."""
+    """How many photos of things that were never learned were refused as unknown, and how many photos of known
+    classes."""
 
     num_images: int
     num_refused: int
     num_known_refused: int
     auroc: float
-    """The chance that a known photo looks more familiar than one of these."""
+    """The probability that a photo of a known class has a higher familiarity score than one of something unknown."""
 
     def record(self) -> dict[str, Any]:
         return {name.removeprefix("num_"): value for name, value in vars(self).items()}
@@ -61,7 +62,7 @@ class UnknownReport:
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """Accuracy on labelled images. Images of classes that the learner does not know are counted, but not in it."""
+    """Accuracy on labelled images. Images of classes that the learner does not know are counted separately."""
 
     confusion: Mapping[str, Mapping[str, int]]
     """For each true class that has images, how many of them were taken for each class; zeros are left out."""
@@ -74,9 +75,9 @@ class EvaluationReport:
     """How many files were skipped, by the ending of their names or by what they are."""
     unreadable: tuple[Unreadable, ...]
     num_trained_on: int
-    """How many of the images had been learned: accuracy on them is too high."""
+    """How many of the images were learned from; the accuracy on these is too high."""
     unknown: UnknownReport | None
-    """Where there were photos in a folder `unknown`."""
+    """None if there is no folder `unknown`."""
 
     @property
     def classes(self) -> tuple[ClassAccuracy, ...]:

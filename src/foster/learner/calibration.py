@@ -17,7 +17,7 @@ UNCALIBRATED = (
 LOWEST, HIGHEST = 0.05, 20.0
 
 USUAL_SPREAD, USUAL_DEVIATION = 2.0, 0.5
-"""The standard deviation of calibrated scores, and by how much its logarithm differs between sets of photos."""
+"""The prior of the temperature: the usual standard deviation of calibrated scores, and the spread of its logarithm."""
 
 
 def probabilities(scores: Tensor, temperature: float) -> Tensor:
@@ -55,13 +55,13 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float | None:
 
 
 def spread_of(scores: Tensor) -> float:
-    """The standard deviation of scores `[N, C]` about the mean of their image, which a softmax does not see."""
+    """The standard deviation of scores `[N, C]` around the mean of each image, on which a softmax does not depend."""
     known = scores.where(scores.isfinite(), torch.nan)
     return float((known - known.nanmean(1, keepdim=True)).square().nanmean().sqrt())
 
 
 def expected_calibration_error(probability: Tensor, labels: Tensor) -> float:
-    """Mean over images of |confidence - accuracy| of the tenth that its confidence falls in, for `[N, C]` and `[N]`."""
+    """The expected calibration error of probabilities `[N, C]` for labels `[N]`, with ten bins of equal width."""
     confidence, predicted = probability.cpu().max(1)
     surplus = confidence.double() - (predicted == labels.cpu()).double()
     tenths = (confidence * 10).long().clamp_max(9)

@@ -37,7 +37,7 @@ VERY_SMALL = 32
 LOOKED_AT_ONCE = 256
 
 SIDE = 192
-"""Of the images that a pretrained backbone sees."""
+"""The side of the images for a pretrained backbone."""
 
 MIN_PHOTOS = 5
 """A class with fewer photos is not judged."""
@@ -313,7 +313,7 @@ def _kept_elsewhere(seen: Sequence[_Seen], known: Knowledge) -> list[Finding]:
 def _mislabelled(
     seen: Sequence[_Seen], groups: Sequence[Sequence[int]], knowledge: Knowledge | None
 ) -> tuple[list[Finding], list[str]]:
-    """Labels that are probably wrong. The bundle judges photos of classes that it knows, but for those that it has
+    """Labels that are probably wrong. The bundle judges photos of classes that it knows, except photos that it has
     learned; the others are judged by the rest of the photos."""
     labels = [one.photo.label for one in seen]
     known = knowledge.class_names if knowledge else ()
@@ -345,8 +345,8 @@ def _mislabelled(
 def _judged(
     photos: Sequence[Photo], probability: Tensor, names: Sequence[str], judge_name: str
 ) -> tuple[list[Finding], list[str]]:
-    """Labels that probabilities `[N, C]` of the classes `names` speak against, the least probable first; or why they
-    were not judged."""
+    """Labels that are improbable by probabilities `[N, C]` of the classes `names`, the least probable first; or the
+    reason why they were not judged."""
     labels = torch.tensor([names.index(photo.label) for photo in photos])
     accuracy = float((probability.argmax(1) == labels).double().mean())
     if accuracy < LEAST_ACCURACY:
@@ -397,9 +397,8 @@ def left_out_probabilities(features: Tensor, labels: Tensor, groups: Sequence[in
 
 
 def _probabilities(features: Tensor, labels: Tensor, teacher: Tensor, counts: Tensor) -> Tensor:
-    """Probabilities by discriminants of the photos where `counts` `[N]` is true; each of these is left out of its own.
-
-    A photo has the probabilities of its `teacher` `[N]`, the position of a photo or -1 for none.
+    """Probabilities `[N, C]` by discriminants of the photos with `counts` `[N]`, each of which is left out when it is
+    judged itself. A photo gets the probabilities of the photo at position `teacher` `[N]`; -1 means its own.
     """
     num_classes = int(labels.max()) + 1
     known = Statistics.empty(num_classes, features.shape[1]).added(features[counts], labels[counts])
@@ -415,7 +414,7 @@ def _probabilities(features: Tensor, labels: Tensor, teacher: Tensor, counts: Te
 
 
 def judgeable(labels: Sequence[str], groups: Sequence[int]) -> list[str]:
-    """The classes with MIN_PHOTOS groups of photos of their own: copies of one photo say no more than that one."""
+    """The classes with at least MIN_PHOTOS groups of photos. Copies of one photo are one group and count once."""
     classes: dict[int, set[str]] = defaultdict(set)
     for label, group in zip(labels, groups, strict=True):
         classes[group].add(label)

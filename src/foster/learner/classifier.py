@@ -19,7 +19,7 @@ from foster.training.engine import in_batches, inference_batch_size
 from foster.training.memory_errors import explained_memory_errors
 
 _NUM_THREADS = threading.RLock()
-"""Held while torch's number of threads is another one: it belongs to the whole process."""
+"""Held while torch's number of threads is changed, because that number belongs to the whole process."""
 
 
 @contextmanager

@@ -44,16 +44,16 @@ READ_AT_ONCE = 128
 
 REHEARSED_PHOTOS = 8
 NUM_SOLUTIONS = 5
-"""The time of the head, its leave-one-out scores and the statistics for unknown things, in linear systems solved."""
+"""The time to compute the head, its leave-one-out scores and the familiarity, as a number of linear systems."""
 
 SHRINKAGE = 0.5
-"""Of the covariance of roots of features: results/notes/photo-heads.md."""
+"""The shrinkage of the covariance of roots of features, as chosen in results/notes/photo-heads.md."""
 
 MOST_MEASURED = 2000
-"""Of more photos, so many are measured, at most equally many of each class: more would hardly change the number."""
+"""The most photos that are measured, divided equally among classes: more would hardly change the accuracy."""
 
 LEAST_MEASURED = 5
-"""So many of each class are measured in any case."""
+"""The number of photos of each class that are measured in any case."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +156,7 @@ def _quota(plan: Plan) -> int:
 
 
 def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
-    """What is about to be done, and how long it takes, measured on a few photos; of few photos, 0 seconds."""
+    """The plan with its estimated time, which is measured on some of the photos; 0 seconds if there are only a few."""
     photos, known, size = plan.photos, plan.known, plan.resizing
     new = [name for name in photos.class_names if name not in known]
     beside = f"; {counted(len(known), 'class')} known" if known else ""
@@ -309,7 +309,8 @@ def _digest_of(network: Network) -> str:
 
 
 def _answers_before(before: Knowledge | None, photos: NewPhotos) -> Tensor:
-    """What the classifier before this learn takes each new photo of a known class for, int64 `[N]`."""
+    """The answer of the classifier before this learn for each new photo of a known class, int64 `[N]`; else
+    NOT_MEASURED."""
     answers = torch.full_like(photos.labels, NOT_MEASURED)
     if before is not None:
         is_known = photos.labels < len(before.class_names)
@@ -338,7 +339,7 @@ def _compared(
 
 
 def _kept(before: Knowledge | None, photos: NewPhotos, quota: int) -> list[ImageFiles]:
-    """Of each class up to `quota` photos, those with the smallest ids among the kept and the new ones."""
+    """Up to `quota` photos of each class: those with the smallest ids among the kept and the new ones."""
     kept = before.exemplars.files() if before else ()
     by_class = []
     for class_id in range(len(photos.class_names)):
@@ -392,7 +393,7 @@ def solve(
 
 
 def scale_of(statistics: Statistics, head: RootHead) -> float:
-    """What the scores of a head were divided by that followed from these statistics."""
+    """The scale by which the scores of `head` were divided when it was computed from these statistics."""
     weight, _ = linear_discriminants(statistics)
     return float((weight - weight.mean(0)).norm()) / max(float(head.weight.detach().norm()), 1e-12)
 

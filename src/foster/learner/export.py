@@ -43,7 +43,7 @@ class ExportError(FosterError):
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was written, and how far its probabilities were from PyTorch's at most."""
+    """The files that were written, and the largest difference between their probabilities and PyTorch's."""
 
     file: Path
     facts_file: Path
@@ -70,7 +70,7 @@ Run = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
 
 def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
-    """Write `file` and the facts beside it, whole, and only if it gives what PyTorch gives."""
+    """Write `file` and its JSON file, completely, and only if its probabilities agree with PyTorch's."""
     file = user_path(file)
     check_target(file)
     module = Exported(knowledge.classifier(torch.device("cpu"))).eval()
@@ -151,7 +151,7 @@ def _largest_difference(module: Exported, run: Run, pictures: Tensor) -> float:
 
 
 def as_onnx(module: Exported, example: Tensor, facts: str) -> tuple[bytes, Run]:
-    """The content of the file, from the network, an example and the facts, and that content loaded again."""
+    """The content of the ONNX file with these `facts`, and a function that runs it."""
     try:
         import onnx
         import onnxruntime

@@ -23,12 +23,12 @@ UNFAMILIAR = (
 )
 
 Unknown = float | Literal["auto"] | None
-"""Below which probability a photo is unknown; "auto" goes by its familiarity."""
+"""The probability below which a photo is unknown; "auto" uses its familiarity."""
 
 PREFIX = "familiarity."
 
 SHRINKAGE = 0.5
-"""Of the covariances, as in the head: few photos say little about them."""
+"""The shrinkage of the covariances, as in the head: they are estimated from few photos."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,21 +60,22 @@ class Familiarity:
     def left_out(
         cls, statistics: Statistics, features: Tensor, labels: Tensor, probability: Tensor
     ) -> "Familiarity | None":
-        """From the statistics of learned photos, and features `[n, d]`, labels `[n]` and left-out probabilities
-        `[n, C]` of some of them; None for few. Each photo's nearness is that to the other photos."""
+        """From the statistics of learned photos, and features `[n, d]`, labels `[n]` and left-out probabilities `[n,
+        C]` of some of them; None if there are too few. Each photo's nearness is that to the other photos."""
         if len(features) < MIN_IMAGES:
             return None
         unset = cls(statistics, torch.zeros(2, 2), 0.0)
         return unset._with_usual(probability, unset._left_out_nearness(features, labels))
 
     def calibrated(self, held_out: tuple[Tensor, Tensor]) -> "Familiarity | None":
-        """With what is usual for held-out photos, of which probabilities and features are given; None for few."""
+        """The familiarity with its usual values and threshold from held-out photos, given as probabilities and
+        features; None if there are too few."""
         if len(held_out[1]) < MIN_IMAGES or not self.statistics.num_images:
             return None
         return self._with_usual(held_out[0], self.nearness(held_out[1]))
 
     def regrouped(self, groups: Sequence[Sequence[int]], held_out: tuple[Tensor, Tensor]) -> "Familiarity | None":
-        """For classes that are groups of these, with what is usual now for held-out photos."""
+        """The familiarity for groups of the present classes, calibrated on held-out photos again."""
         return replace(self, statistics=self.statistics.regrouped(groups)).calibrated(held_out)
 
     def _with_usual(self, probability: Tensor, nearness: Tensor) -> "Familiarity":
@@ -103,8 +104,8 @@ class Familiarity:
         return int((self.statistics.counts > 0).sum()) == 1
 
     def _squared_distances(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Squared distances `[N, C]` to class means and `[N]` to the mean of all, and features as the former see
-        them."""
+        """Squared distances `[N, C]` to class means and `[N]` to the mean of all photos, and the whitened features of
+        the former."""
         values = unit_length(features.double().cpu())
         inner, outer = self._factors
         seen, means = _whitened(inner, values), _whitened(inner, self.statistics.means)
@@ -114,12 +115,12 @@ class Familiarity:
         return to_class, to_all, seen
 
     def nearness(self, features: Tensor) -> Tensor:
-        """To the nearest class, float64 `[N]`, of features `[N, d]`."""
+        """The nearness of features `[N, d]` to the nearest class, float64 `[N]`."""
         to_class, to_all, _ = self._squared_distances(features)
         return -to_class.amin(1) if self._has_one_class else to_all - to_class.amin(1)
 
     def _left_out_nearness(self, features: Tensor, labels: Tensor) -> Tensor:
-        """The same for photos that are in the statistics, each without itself.
+        """As `nearness`, for photos that are in the statistics: each is left out of its own statistics.
 
         Without a photo at r from its class mean, that mean moves by r / (n - 1), and the covariance loses a multiple of
         r r^T: see `left_out_scores`. For the mean of all photos, all of them are one class.
@@ -156,7 +157,7 @@ class Familiarity:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], statistics: Statistics | None) -> "Familiarity | None":
-        """What `tensors` gave, among other weights; None where it is not there."""
+        """The familiarity that `tensors` wrote among the weights of a bundle; None if there is none."""
         named = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
         if statistics is None and named.keys() >= {"counts", "sums", "second_moment"}:
             statistics = Statistics(named["counts"], named["sums"], named["second_moment"].double())
@@ -172,7 +173,7 @@ def _whitened(factor: Tensor, values: Tensor) -> Tensor:
 
 
 def _gain(counts: Tensor, num_images: int, length: Tensor) -> Tensor:
-    """By how much the inverse covariance grows along a photo at a squared distance `length` that is left out."""
+    """The factor in the update of the inverse covariance when a photo at squared distance `length` is left out."""
     share = (1 - SHRINKAGE) * counts / ((counts - 1) * num_images)
     return share / (1 - share * length)
 
@@ -188,9 +189,9 @@ def _score(measured: Tensor, means: Tensor, deviations: Tensor) -> Tensor:
 
 
 def _threshold(scores: Tensor) -> float:
-    """Above which about `KEPT_SHARE` of photos like those of these scores `[n]` lie.
+    """The threshold that about `KEPT_SHARE` of new photos of known classes reach, from the scores `[n]` of a sample.
 
-    Of n photos the k-th from below has k/(n + 1) of others below it on average.
+    On average, a share of k/(n + 1) of new scores is below the k-th smallest of n scores.
     """
     num_images = len(scores)
     position = (1 - KEPT_SHARE) * (num_images + 1) - 1
@@ -198,7 +199,7 @@ def _threshold(scores: Tensor) -> float:
 
 
 def auroc(known: Tensor, unknown: Tensor) -> float:
-    """The chance that a known photo has a higher score `[n]` than an unknown one `[m]`; ties count half."""
+    """The probability that a known photo has a higher score `[n]` than an unknown one `[m]`; ties count half."""
     from sklearn.metrics import roc_auc_score
 
     return float(roc_auc_score([1] * len(known) + [0] * len(unknown), torch.cat((known, unknown)).numpy()))

@@ -42,7 +42,7 @@ from foster.version import __version__
 ID_BYTES = ID_LENGTH // 2
 
 NOT_MEASURED, GONE = -1, -2
-"""In the place of an answer: the photo was not measured; or it was taken for a class that has been forgotten since."""
+"""Values in place of an answer: the photo was not measured, or its answer was a class that has been forgotten since."""
 
 
 Entry = tuple[int, str]
@@ -93,7 +93,7 @@ class FeatureStore:
     labels: Tensor
     """The class id of each photo, int64 `[N]`."""
     answers: Tensor
-    """What each photo was taken for when it was last measured, int64 `[N]`; NOT_MEASURED or GONE."""
+    """The class id of the last answer for each photo, int64 `[N]`; or NOT_MEASURED or GONE."""
     rows: Tensor
     """Which of the photos have their features kept, int64 `[M]`, ascending."""
     features: Tensor
@@ -153,13 +153,13 @@ class FeatureStore:
         )
 
     def with_answers(self, positions: Tensor, answers: Tensor) -> "FeatureStore":
-        """What the photos at `positions` are taken for now; what was said of others is forgotten."""
+        """With `answers` for the photos at `positions`; all other photos become NOT_MEASURED."""
         known = torch.full_like(self.answers, NOT_MEASURED)
         known[positions] = answers
         return replace(self, answers=known)
 
     def regrouped(self, groups: Sequence[Sequence[int]]) -> "FeatureStore":
-        """A class for each group of present ones; nothing is left of classes in no group.
+        """One class for each group of present classes; classes in no group are removed.
 
         Where the features of all photos of such a class are kept, the sums become exactly those of the others.
         """
@@ -216,7 +216,7 @@ class FeatureStore:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], num_classes: int, title: str) -> "FeatureStore | None":
-        """What `tensors` gave; None where there is nothing, BundleError where it does not fit together."""
+        """The store that `tensors` wrote; None if it is empty. Raises BundleError if its parts do not fit together."""
         if not tensors:
             return None
         try:
@@ -274,7 +274,7 @@ class Knowledge:
     num_calibration_images: int
     history: tuple[Mapping[str, Any], ...]
     familiarity: Familiarity | None = None
-    """What is usual for photos of known things, where enough photos were measured."""
+    """How confident and near photos of known classes are; None if too few photos were measured."""
     store: FeatureStore | None = None
     """Features of photos and sums over all, by the pretrained backbone, where there is one."""
 
@@ -308,8 +308,8 @@ class Knowledge:
     def classifier(
         self, device: torch.device, temperature: float | None = None, means: Tensor | None = None
     ) -> Classifier:
-        """The network on `device`, in single precision, answering as its method says: by head or by nearest mean, of
-        which the class means `[C, d]` may be known already."""
+        """The network on `device`, in single precision. It answers as its method says, by head or by nearest mean; give
+        the class means `[C, d]` if they are known already."""
         calibrated = self.temperature if temperature is None else temperature
         # A copy, since a classifier may go to another device.
         classifier = Classifier(copy.deepcopy(self.network), self.preprocessing, calibrated).to(device)
@@ -329,14 +329,14 @@ class Knowledge:
         )
 
     def with_entry(self, record: Mapping[str, Any]) -> "Knowledge":
-        """The same with one more entry in its history, of now."""
+        """The same with one more entry in its history, dated now."""
         entry = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "foster": __version__, **record}
         return replace(self, history=(*self.history, entry))
 
     def learned(
         self, source: str, report: LearnReport, device: torch.device, facts: Mapping[str, Any] = MappingProxyType({})
     ) -> "Knowledge":
-        """The same with the entry of a `learn` in its history. Of the source's path, only the name is told."""
+        """The same with the entry of a `learn` in its history. Of the source's path, only the last name is stored."""
         entry = {"source": source.strip("'").rsplit("/", 1)[-1], "method": self.method, **facts, "device": str(device)}
         threshold = self.familiarity.threshold if self.familiarity else None
         return self.with_entry({**entry, "unknown_threshold": threshold, **report.record()})

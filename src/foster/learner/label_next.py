@@ -20,7 +20,7 @@ from foster.errors import DataError
 from foster.learner.learner import PREDICTED_AT_ONCE, Learner
 
 MOST_CLUSTERED = 20_000
-"""Of more photos, only the most doubtful are clustered, to save time."""
+"""If there are more photos, only the most doubtful are clustered, to save time."""
 
 LEAST_DOUBT = 0.05
 """Added to the weight of every photo."""
@@ -86,9 +86,9 @@ def label_next(
 def doubtful_and_different(doubt: Tensor, features: Tensor, count: int) -> list[int]:
     """Positions of `count` images or all, the most doubtful first, given doubt `[N]` from 0 to 1 and features `[N, d]`.
 
-    All images are cut into `count` clusters of unit-length features in which doubtful ones weigh more, and of each the
-    image in its middle is taken (after Zhdanov, Diverse mini-batch active learning, 2019): one label serves all that
-    are alike, and an outlier is like nothing.
+    The unit-length features are divided into `count` clusters by k-means, in which doubtful images have larger weights.
+    The image nearest to each centre is taken (after Zhdanov, Diverse mini-batch active learning, 2019), so that similar
+    images are labelled once and outliers are not chosen.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning

@@ -46,13 +46,14 @@ class Regrouping:
     class_names: tuple[str, ...]
 
     def task_sizes(self, before: Sequence[int]) -> tuple[int, ...]:
-        """How many classes are left of those of each task; none of a task may be."""
+        """The number of classes that are left of each task; it may be 0."""
         ends = torch.tensor(before).cumsum(0)
         homes = torch.searchsorted(ends, torch.tensor([group[0] for group in self.groups]), right=True)
         return tuple(torch.bincount(homes, minlength=len(before)).tolist())
 
     def summed(self, probability: Tensor) -> Tensor:
-        """Probabilities `[N, C]` of before, added up for each class afterwards, and then those of classes left out."""
+        """The probabilities `[N, C]` before, summed for each class afterwards, followed by those of the classes left
+        out."""
         staying = {k for group in self.groups for k in group}
         gone = [(k,) for k in range(probability.shape[1]) if k not in staying]
         return torch.stack([probability[:, list(group)].sum(1) for group in (*self.groups, *gone)], dim=1)
@@ -91,7 +92,7 @@ def merge(
 
 
 def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]) -> tuple[Knowledge, MendReport]:
-    """Classes are gone, with all that is kept of them, and their names with them."""
+    """Remove classes, everything that is kept of them, and their names."""
     gone = sorted({_known_id(knowledge, name) for name in names})
     if not gone:
         raise DataError("name a class to forget")
@@ -122,7 +123,7 @@ def _with_counts(report: MendReport, knowledge: Knowledge, class_ids: Sequence[i
 def remove_photos(
     knowledge: Knowledge, settings: LearnerSettings, wanted: Sequence[str]
 ) -> tuple[Knowledge, MendReport]:
-    """Kept photos are taken out. In closed form their features leave the sums, as if they had never been learned; a
+    """Remove kept photos. In closed form their features leave the sums, as if they had never been learned; a
     trained network stays as it is.
 
     A photo is named by its file or by its id, behind the class id and a slash where several classes have it.
@@ -215,8 +216,8 @@ def _mended(after: Knowledge, report: MendReport) -> tuple[Knowledge, MendReport
 
 @one_thread()
 def _solved_again(before: Knowledge, after: Knowledge) -> tuple[Knowledge, tuple[UpdateCheck, ...]]:
-    """What follows from the features and sums of `after`, and answers before and after on the photos whose features are
-    kept. Where none are, confidence stays as it was."""
+    """`after` with a head computed from its features and sums, and the accuracy before and after on photos with kept
+    features. If there are none, the confidence does not change."""
     assert before.store is not None
     assert after.store is not None
     store, head = after.store, before.network.head
@@ -263,7 +264,7 @@ def files_together(
 
 
 def _without_names(knowledge: Knowledge, names: set[str]) -> Knowledge:
-    """The same without these names, and those that they had before, anywhere in its history."""
+    """The same without these names, or earlier names of the same classes, in its history."""
     gone = set(names)
     for entry in reversed(knowledge.history):
         gone |= {old for old, new in entry.get("renamed", {}).items() if new in gone}
@@ -300,7 +301,7 @@ def _with_names(entry: Mapping[str, Any], names: Mapping[str, str | None]) -> di
 
 
 def _source_with_names(source: str, names: Mapping[str, str | None]) -> str:
-    """The name of a folder; one that has the name of a forgotten class in it is not told."""
+    """The name of a folder with class names changed; FORGOTTEN if it contains the name of a forgotten class."""
     for old, new in names.items():
         if old.casefold() in source.casefold():
             source = FORGOTTEN if new is None else new.join(re.split(re.escape(old), source, flags=re.IGNORECASE))
@@ -308,7 +309,7 @@ def _source_with_names(source: str, names: Mapping[str, str | None]) -> str:
 
 
 def _new_name(text: str, origin: str) -> str:
-    """A name for a class that a folder of its photos can have, too."""
+    """A new class name, which must also be valid as the name of a folder."""
     name = folder_name(text, origin)
     check_not_unknown(name, origin)
     return name

@@ -127,7 +127,7 @@ def make_plan(
 
 
 def _pass_on_warnings(event: events.Event) -> None:
-    """Without a listener, a warning becomes one of Python's."""
+    """Without a listener, warnings are issued with Python's `warnings`."""
     if isinstance(event, events.Warned):
         warnings.warn(event.message, stacklevel=2)
 

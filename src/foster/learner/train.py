@@ -77,7 +77,7 @@ NUM_FROZEN = 8
 """Images on which the closed form beside a training is timed."""
 
 MANY_STEPS = 5000
-"""From so many steps a phase on, compiling and searching for a GPU's fastest convolutions pays."""
+"""With at least this many steps in a phase, compiling and cuDNN's benchmark save more time than they take."""
 
 
 def learn_by_training(asked: Plan) -> tuple[Knowledge, LearnReport]:
@@ -168,7 +168,7 @@ class TrainingPlan(Plan):
 
     @property
     def epochs_factor(self) -> float:
-        """By what the method's published epochs are multiplied."""
+        """The factor on the method's published epochs."""
         return self.settings.epochs_factor(self.steps_per_epoch, self.backbone.is_pretrained)
 
     @property
@@ -178,7 +178,7 @@ class TrainingPlan(Plan):
 
     @property
     def is_short(self) -> bool:
-        """Whether the training is over before a search for its fastest code would pay."""
+        """Whether the training is too short for compiling and cuDNN's benchmark."""
         return self.options.first.epochs * self.steps_per_epoch < MANY_STEPS
 
     def summary(self) -> tuple[str, str]:
@@ -428,7 +428,8 @@ def _method(plan: TrainingPlan, engine: Engine) -> Method[Any]:
 
 
 class Forecast(NamedTuple):
-    """Of each phase the epochs and the estimated seconds of one, and the seconds of all that is not training."""
+    """The epochs of each phase and the estimated seconds of one epoch, and the seconds of everything that is not
+    training."""
 
     phases: tuple[tuple[int, float], ...]
     beside: float
@@ -496,8 +497,10 @@ def fitted_scale(plan: TrainingPlan, ahead: Forecast, minutes: float) -> float:
 
 
 def train(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -> tuple[LearnReport, float]:
-    """Train the method, from the beginning or from what the work folder holds: the report with the epochs of every
-    phase and the accuracy of every variant on held-out images, and the seconds of earlier attempts."""
+    """Train the method, from the beginning or from the checkpoint in the work folder.
+
+    Returns the report, with the epochs of every phase and the accuracy of every variant on held-out images, and the
+    seconds of earlier attempts."""
     work, settings, listener, num_tasks = plan.work, plan.settings, plan.listener, len(plan.task_sizes) + 1
     start = fingerprint(plan) if work else {}
     state = (work.progress(start, listener) if work else None) or TaskState(task.index)
@@ -624,8 +627,8 @@ def _checks(plan: TrainingPlan, scores: Tensor, exemplar_scores: Tensor, engine:
 
 
 def _familiarity(plan: TrainingPlan, method: Method[Any], held_out: Tensor, engine: Engine) -> Familiarity | None:
-    """What is usual for known things, by the photos trained on; the threshold is set by the held-out ones and their
-    probabilities `[N, C]`."""
+    """The familiarity of the trained photos; its threshold comes from the held-out photos and their probabilities `[N,
+    C]`."""
     trained = concatenate(plan.train, plan.exemplars_before)
     features = engine.infer(method.network, trained.stack).features
     of_held_out = engine.infer(method.network, plan.held_out.stack).features

@@ -78,7 +78,8 @@ class WorkFolder:
                     path.rmdir()
 
     def progress(self, start: Mapping[str, Any], listener: events.Listener) -> TaskState | None:
-        """How far a `learn` that starts from this had come; FolderError where the folder holds another."""
+        """The saved progress of the `learn` with the fingerprint `start`. Raises FolderError if the folder holds
+        another one."""
         try:
             checkpoint = self.checkpoints.load(lambda message: listener(events.Warned(message)))
             if checkpoint is None:
@@ -111,7 +112,7 @@ class WorkFolder:
         return self.checkpoints.folder / f"features-{key}.safetensors"
 
     def setting(self, key: str) -> Any:
-        """What a setting was in the interrupted `learn` that the folder holds; None where it holds none."""
+        """The value of a setting in the interrupted `learn`; None if the folder holds no learn."""
         checkpoint = self.checkpoints.load(lambda message: None)
         if checkpoint is None:
             return None
@@ -120,14 +121,14 @@ class WorkFolder:
 
 
 def opened(folder: str | Path | WorkFolder | None) -> AbstractContextManager[WorkFolder | None]:
-    """A folder for one `learn`; one that is open already stays as long as it is."""
+    """Open a folder for one `learn`; a WorkFolder that is already open stays open afterwards."""
     if folder is None or isinstance(folder, WorkFolder):
         return nullcontext(folder)
     return WorkFolder(Path(folder)).opened()
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """In words, the first thing in which two fingerprints differ; None where they do not."""
+    """The first difference of two fingerprints as text; None if they are equal."""
     old, new = flat(before["settings"]), flat(now["settings"])
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
