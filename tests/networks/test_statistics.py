@@ -128,6 +128,17 @@ def test_classes_of_few_images_are_answered_about_as_often_as_those_of_many() ->
     assert accuracies[1] > accuracies[0] + 0.1
 
 
+def test_one_wrong_label_in_a_small_class_does_not_attract_the_photos_of_another() -> None:
+    source = torch.Generator().manual_seed(0)
+    centres = 6 * torch.randn(3, 200, generator=source).double()  # far apart: more between classes than within
+    shown = torch.tensor([0] * 21 + [1] * 3 + [2] * 14 + [0])
+    labels = torch.tensor([0] * 21 + [1] * 3 + [2] * 14 + [1])
+    images = centres[shown] + torch.randn(39, 200, generator=source)
+    weight, bias = discriminants_of_few(Statistics.empty(3, 200).added(images, labels), 0.5)
+    asked = centres[0] + torch.randn(100, 200, generator=source)
+    assert ((asked @ weight.T + bias).argmax(1) == 0).double().mean() > 0.9
+
+
 @pytest.mark.parametrize("num_images", [1, 100])
 def test_discriminants_of_few_are_the_usual_ones_where_classes_have_many_images_or_one(
     digits: tuple[Tensor, Tensor], num_images: int

@@ -188,7 +188,8 @@ def discriminants_of_few(statistics: Statistics, shrinkage: float) -> tuple[Tens
     60 would hardly ever be predicted. True class means are assumed to be normally distributed around a centre, with
     covariance b A. The expected mean of a class is then its measured mean, shrunk towards the centre by k / (n_c + k)
     with k = w / b, where w is the variance within classes (both as multiples of A). The squared distance of an image to
-    it is larger by b / (n_c + k) on average; half of that is added to the score of the class.
+    it is larger by w / (n_c + k) on average. Half of min(w, b) / (n_c + k) is added to the score of the class: where
+    many classes are close to each other (b < w), more would predict classes of few images too often.
     """
     factor, prior = shrunk_covariance(statistics, shrinkage), _prior_of_means(statistics, shrinkage)
     if prior is None:
@@ -208,10 +209,11 @@ class _PriorOfMeans(NamedTuple):
     """`within` and `between` are multiples of A, `[]`."""
 
     def expected(self, means: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """The expected means `[C, d]`, given the measured `means` `[C, d]` of `counts` `[C]` images, and the additional
-        squared distance `[C]` of images to them."""
+        """The expected means `[C, d]`, given the measured `means` `[C, d]` of `counts` `[C]` images, and what is
+        subtracted from the squared distances `[C]` of images to them."""
         share = 1 / (counts + self.within / self.between)
-        return self.centre + (counts * share)[:, None] * (means - self.centre), self.between * share
+        means = self.centre + (counts * share)[:, None] * (means - self.centre)
+        return means, torch.minimum(self.between, self.within) * share
 
 
 def _prior_of_means(statistics: Statistics, shrinkage: float) -> _PriorOfMeans | None:
@@ -276,8 +278,7 @@ def left_out_scores(
     # The image's own class has one image less: its expected mean is `reduced_means` plus `step` times r.
     reduced_means, reduced_excess = prior.expected(statistics.means, (statistics.counts - 1).clamp(min=1))
     reduced_weight = torch.cholesky_solve(reduced_means.T, factor).T
-    kept = (reduced_excess / prior.between * (statistics.counts - 1).clamp(min=1))[labels]
-    step = -kept / others
+    step = -1 / (others + prior.within / prior.between)
     turned_reduced = (turned * reduced_means[labels]).sum(1) + step * length
     product = (features * reduced_weight[labels]).sum(1) + step * along + gain * along * turned_reduced
     square = (reduced_weight * reduced_means).sum(1)[labels] + 2 * step * (turned * reduced_means[labels]).sum(1)
