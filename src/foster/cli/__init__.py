@@ -19,7 +19,7 @@ from foster.system.processes import speaks
 from foster.system.signals import Stopped, ending_on_signals
 
 INTERRUPTED, READER_LEFT = 130, 141
-"""What a shell says of a process that was ended by SIGINT or SIGPIPE."""
+"""The exit codes of a shell for a process that was ended by SIGINT or SIGPIPE."""
 
 
 @contextmanager

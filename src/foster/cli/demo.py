@@ -50,7 +50,7 @@ def demo(
 
 
 def _summary(results: "Sequence[RunResult]", num_exemplars: int | None) -> str:
-    """What fine-tuning and FOSTER know at the end, of the last task and of all before it."""
+    """The final accuracy of fine-tuning and FOSTER, on the last task and on all tasks before it."""
     by_method = {result.method: result for result in results}
     finetune, foster = by_method["finetune"], by_method["foster"]
     num_old, num_all = finetune.classes_seen[-2:]

@@ -392,7 +392,7 @@ LISTINGS: dict[str, Callable[[], dict[str, str]]] = {
     "backbones": _backbones,
     "studies": _studies,
 }
-"""What there is of each kind: names, and a line about each."""
+"""For each kind, a function that returns the names with a line about each."""
 
 
 def _shown(kind: str, name: str, listing: dict[str, str]) -> str:

@@ -169,7 +169,8 @@ def learn(
 
 
 def _is_written(bundle: Path, source: Path, old: Path | None) -> bool:
-    """Whether a learn of this source from `old` was cut off when its bundle was in place; what it left is removed."""
+    """Whether a learn of this source from `old` was interrupted after its bundle was written; its work folder is
+    removed."""
     from foster.bundle.folder import read_manifest
     from foster.learner.work_folder import WorkFolder
 
@@ -216,7 +217,7 @@ def _learn(learner: "Learner", source: Path, bundle: Path, is_restarting: bool, 
 
 
 def _keep_refused(error: "UpdateError", bundle: Path) -> str:
-    """Save what was learned beside where it would have gone, and say how it can still be used."""
+    """Save what was learned under another name beside the intended one, and say how to use it."""
     names = (bundle.with_name(f"{bundle.name}.refused{number}") for number in ("", *range(2, 1000)))
     kept = next(name for name in names if not name.exists())
     error.refused.save(kept)
@@ -354,7 +355,8 @@ def _copy(chosen: "Sequence[WorthLabelling]", folder: Path) -> None:
 
 
 def _check_target(copy: Path, photos: Sequence[Path]) -> None:
-    """Copies go to a new folder, outside of those that are read: else they would be read as photos a second time."""
+    """Refuse a folder that exists or lies inside the folders that are read: the copies would be read as photos
+    again."""
     if os.path.lexists(copy):
         raise FolderError(f"'{copy}' already exists; name a new folder with --copy")
     for folder in photos:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # they load torch
     from foster.learner.reports import ClassChange, LearnReport, MendReport, Prediction, UpdateCheck
 
 MOST_NAMES, MOST_LINES, MOST_CLASSES = 12, 10, 40
-"""Most names in a line, lines of one kind, and classes in a table; the JSON has all."""
+"""The most names in a line, lines of one kind, and classes in a table. The JSON output has all."""
 
 CHECK_TITLES = {
     "held-out": "on photos the classifier had not seen",
@@ -58,13 +58,13 @@ def percent(value: float | None) -> str:
 
 
 def listed(names: Sequence[str], limit: int = MOST_NAMES) -> str:
-    """The names in a line; of many, the first ones and their number."""
+    """The names in one line; if there are many, the first names and how many there are in all."""
     more = f", ... ({len(names)} in all)" if len(names) > limit else ""
     return ", ".join(map(printable, names[:limit])) + more
 
 
 def _some(lines: Sequence[str]) -> list[str]:
-    """The lines; of many, the first ones and how many more there are."""
+    """The lines; if there are many, the first lines and how many more there are."""
     num_more = len(lines) - MOST_LINES
     return [*lines[:MOST_LINES], *([f"  ... {num_more} more"] if num_more > 0 else [])]
 

@@ -18,10 +18,10 @@ from foster.networks.modules import on_host
 from foster.settings.augmentation import Augmentation
 
 COPIES_OF_AN_EPOCH = 4
-"""What an epoch of resident images takes at its peak, in copies: the data, the shuffled ones, and their changes."""
+"""The peak memory of an epoch of resident images, in copies of the images: original, shuffled, and augmented."""
 
 SHARE_OF_FREE_MEMORY = 0.5
-"""How much of a device's free memory images may take, so that the network has its place, too."""
+"""The share of a device's free memory that images may take; the network needs the rest."""
 
 
 class Rows(dict[str, Tensor]):
@@ -47,12 +47,12 @@ class Stack(ABC):
     """uint8 images `[N, 3, H, W]` as a network sees them. Small images are one tensor (`TensorStack`); photos of many
     sizes are one buffer with an offset and a size each (`PhotoStack`). A stack is never changed in place.
 
-    Methods that are not abstract do what images in one tensor need.
+    Methods that are not abstract are implemented for images in one tensor.
     """
 
     num_copies = 5
-    """How often the images of a `learn` are in memory at its peak: as read, without those known or held out, beside the
-    exemplars, shuffled, and augmented."""
+    """The peak memory of a `learn`, in copies of its images: as read, after the known and held-out ones are left out,
+    joined with the exemplars, shuffled, and augmented."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -93,7 +93,7 @@ class Stack(ABC):
 
     @abstractmethod
     def on_device(self, device: torch.device) -> Tensor:
-        """What a network sees in inference: uint8 `[N, 3, H, W]` on `device`; of photos the middle."""
+        """The images for inference, uint8 `[N, 3, H, W]` on `device`; photos are cropped to their middle."""
 
     @abstractmethod
     def ids(self) -> list[str]:
@@ -112,16 +112,16 @@ class Stack(ABC):
         return self
 
     def in_one_store(self) -> "Stack":
-        """The same images; the encoded files of photos in one store."""
+        """The same images, with the encoded files of all photos in one store."""
         return self
 
     @abstractmethod
     def owned(self) -> "Stack":
-        """A compact copy on the CPU: the data that it came from may be deleted. Of photos, their encoded files."""
+        """A compact copy on the CPU, so that the original data may be deleted. Photos are copied as encoded files."""
 
     @abstractmethod
     def files(self) -> list[bytes]:
-        """Each image as an image file: PNG, or of a photo its encoded file."""
+        """Each image as an image file: a PNG, or the encoded file of a photo."""
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
@@ -129,10 +129,11 @@ class Stack(ABC):
 
     @abstractmethod
     def restored(self, state: Mapping[str, Tensor]) -> "Stack":
-        """The images of a `state`, kept as these are. A damaged one raises KeyError, ValueError or RuntimeError."""
+        """The images of a `state`, in a stack of this kind. Raises KeyError, ValueError or RuntimeError if it is
+        damaged."""
 
     def follow(self, follower: Follower) -> None:
-        """Tell `follower` from now on of photos that are decoded."""
+        """Report the decoding of photos to `follower` from now on."""
         return
 
     def owners(self, num_processes: int) -> Tensor:
@@ -140,7 +141,7 @@ class Stack(ABC):
         return torch.arange(len(self)) * num_processes // max(1, len(self))
 
     def strata(self, batch_size: int, num_processes: int) -> list[Tensor]:
-        """Positions in groups of which every batch has equal parts, so that processes can share photos."""
+        """Groups of positions. Every batch has equal parts of all groups, so that processes can share photos."""
         return [torch.arange(len(self))]
 
     @abstractmethod
@@ -148,7 +149,7 @@ class Stack(ABC):
 
     @abstractmethod
     def is_resident(self, device: torch.device, asked: str) -> bool:
-        """Whether training keeps all of them on `device` as one tensor, for a value of `engine.resident`."""
+        """Whether training keeps all images on `device` as one tensor; `asked` is the value of `engine.resident`."""
 
 
 class TensorStack(Stack):
@@ -283,7 +284,7 @@ class ImageSet:
 
     @property
     def num_classes(self) -> int:
-        """Of all names, with images or without."""
+        """The number of class names, including classes without images."""
         return len(self.class_names)
 
     @property
@@ -347,8 +348,8 @@ def concatenate(first: ImageSet, second: ImageSet) -> ImageSet:
 
 
 def joined_rows(parts: Sequence[tuple[int, Mapping[str, Tensor]]]) -> dict[str, Tensor]:
-    """The rows beside several sets of images as those of one set. Each part is a number of images and their rows; where
-    only others have rows of a name, it gets zeros."""
+    """Join the rows of several sets of images. Each part is a number of images and their rows; a part without rows of a
+    name that another part has gets zeros."""
     kinds = {name: rows for _, part in parts for name, rows in part.items()}
     return {
         name: torch.cat([part[name] if name in part else kind.new_zeros(size, *kind.shape[1:]) for size, part in parts])
@@ -357,7 +358,7 @@ def joined_rows(parts: Sequence[tuple[int, Mapping[str, Tensor]]]) -> dict[str, 
 
 
 def joined(stacks: Sequence[Stack]) -> Stack:
-    """All stacks, which are of one kind, as one; on the device of the first."""
+    """Several stacks of one kind as one stack, on the device of the first."""
     first, *others = [stack for stack in stacks if len(stack)] or stacks[:1]
     return first.followed_by(others) if others else first
 
@@ -368,7 +369,7 @@ def ids_of(images: Stack | Tensor) -> list[str]:
 
 
 def on_device(images: Stack | Tensor, device: torch.device) -> Tensor:
-    """What a network sees of the images in inference (`Stack.on_device`)."""
+    """The images for inference (`Stack.on_device`)."""
     return as_stack(images).on_device(device)
 
 

@@ -49,13 +49,13 @@ class Request(Asked):
     facts: DatasetFacts = field(kw_only=True)
     follower: Follower | None = None
     loader: PhotoLoader | None = None
-    """What decodes photos of many sizes."""
+    """The loader of photos of many sizes."""
 
 
 def load(
     name: str, asked: Asked = USUAL, follower: Follower | None = None, loader: PhotoLoader | None = None
 ) -> Dataset:
-    """The dataset `name` as it is asked for. `follower` follows a download, and `loader` decodes photos."""
+    """The dataset `name`. `follower` gets the progress of a download, and `loader` decodes photos."""
     facts = dataset_facts(name, asked)
     train, test = _read(facts, Request(**vars(asked), follower=follower, loader=loader, facts=facts))
     if facts.num_classes and len(train.class_names) != facts.num_classes:

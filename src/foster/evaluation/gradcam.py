@@ -13,12 +13,11 @@ from foster.networks.network import Backbone, Network
 def grad_cam(
     network: Network, images: Tensor, class_ids: Tensor, scores: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
-    """How much each place of an image speaks for class `class_ids` `[N]`: `[N, H, W]`, for normalised images
-    `[N, 3, H, W]`.
+    """The evidence for class `class_ids` `[N]` at each position, `[N, H, W]`, for normalised images `[N, 3, H, W]`.
 
     The last stage's maps A_k of every branch are weighted by their mean gradients, `relu(sum_k mean(dy/dA_k) A_k)`,
-    enlarged to the image and divided by the largest value of the image: 0 to 1, all 0 where nothing speaks for the
-    class. `scores` turns features `[N, d]` into the scores `[N, C]` that are explained; the head's logits by default.
+    enlarged to the image and divided by the largest value of the image: 0 to 1, all 0 without evidence for the class.
+    `scores` turns features `[N, d]` into the scores `[N, C]` that are explained; the head's logits by default.
     A backbone without maps gives the same value everywhere.
     """
     branches = [cast(Backbone, branch) for branch in network.branches]

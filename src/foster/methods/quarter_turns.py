@@ -48,7 +48,7 @@ class TurnedNetwork(nn.Module):
         return cross_entropy(self.turn_head(features), 4 * labels.repeat(2) + quarters)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load the weights. Those of the network alone, as `first_task_from` has them, leave the second head."""
+        """Load the weights. Weights of the network alone, as from `first_task_from`, do not change the second head."""
         if "turn_head.weight" not in state_dict:
             return self.network.load_state_dict(state_dict, strict, assign)
         return super().load_state_dict(state_dict, strict, assign)

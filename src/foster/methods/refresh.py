@@ -26,7 +26,7 @@ def phases_of(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
 
 
 def phases_of_run(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
-    """The same in a run, where joint training starts from scratch in every task."""
+    """As `phases_of`, in a run, where joint training starts from scratch in every task."""
     return method.phases(task) if method.settings.keeps_all_images else phases_of(method, task)
 
 

@@ -49,7 +49,7 @@ class Archive:
     task_sizes: tuple[int, ...]
 
     def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """True class ids `[N]` of images that were never trained on, and those that the result predicts."""
+        """True and predicted class ids `[N]` of images that were never trained on."""
         raise NotImplementedError
 
     def tested(self) -> ImageSet:

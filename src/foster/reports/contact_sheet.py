@@ -25,7 +25,7 @@ MOST_PICTURES = 600
 """Most pictures on a sheet; the table and the JSON have all findings."""
 
 CAPTION_LENGTH = 13
-"""Letters of a caption."""
+"""The most letters of a caption."""
 
 FORMATS = {".png", ".jpg", ".jpeg", ".webp"}
 

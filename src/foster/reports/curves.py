@@ -1,4 +1,5 @@
-"""Accuracy after each task: a panel for runs that can be compared, a curve a recipe, each named at its end."""
+"""Accuracy after each task: a panel for the runs that can be compared, and a curve for each recipe, labelled at its
+end."""
 
 import itertools
 import math
@@ -59,7 +60,7 @@ class Curve:
     has_average: bool = True
     """Whether the label has the average, or the last value."""
     is_bound: bool = False
-    """Whether the method keeps all images: it is no competitor."""
+    """Whether the method keeps all images. It is a bound and is not compared with the others."""
 
     @property
     def average(self) -> float:

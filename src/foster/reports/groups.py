@@ -153,7 +153,7 @@ def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
 
 
 def run_names(runs: Sequence[RunResult]) -> list[str]:
-    """A name for each run, as in a table; runs of the same name are told apart by augmentation, scenario or seeds."""
+    """A name for each run, as in a table; augmentation, scenario or seeds are added where names would be equal."""
     told = told_settings(runs)
     shared = _shared(runs, told)
     names = []

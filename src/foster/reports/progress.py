@@ -19,7 +19,7 @@ from foster.settings.methods import METHOD_SETTINGS
 from foster.system.counts import counted, duration, size_text
 
 SECONDS_BETWEEN_LINES = 15.0
-"""Between two plain lines about one phase or download."""
+"""The seconds between two plain lines about one phase or download."""
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class CommonSettings(Frozen):
     checkpoint_minutes: float = Field(default=5.0, ge=0)
     """How often unfinished training is saved, so that it can be continued; 0 means after every epoch."""
     recipe: str = Field(default="", max_length=100)
-    """The recipe that was laid over the preset: one of ours (`foster list presets`), or a TOML file of your own. In a
+    """The recipe that was laid over the preset: one of ours (`foster list recipes`), or a TOML file of your own. In a
     settings file, the path starts from that file, or else from the current folder."""
     plugins: tuple[str, ...] = ()
     """Python modules or files that register methods, datasets or backbones."""

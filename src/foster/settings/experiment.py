@@ -55,7 +55,7 @@ class Settings(CommonSettings):
     usual_augmentation = "published"
 
     dataset: str
-    """The dataset: digits, cifar10, cifar100, imagenet100, imagenet1000, folder, synthetic, or a plug-in's."""
+    """The dataset, one of `foster list datasets`: digits, cifar100, tinyimagenet, folder, ..., or a plug-in's."""
     data: str = ""
     """The folder of the data files; empty means $FOSTER_DATA or ./data."""
     base_classes: int = Field(default=0, ge=0)

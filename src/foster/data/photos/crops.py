@@ -12,14 +12,14 @@ from foster.kernels.operations import crop_and_resize
 ASPECT_RANGE = (3 / 4, 4 / 3)  # width over height of a random rectangle
 CROP_ATTEMPTS = 10
 CENTRE_SHARE = 224 / 256
-"""How much of a photo's shorter side the square in its middle has: what the field tests on."""
+"""The side of the square in the middle of a photo, as a share of the shorter side; the usual value for testing."""
 
 
 def random_boxes(sizes: Tensor, share: tuple[float, float], generator: torch.Generator) -> Tensor:
     """Rectangles `[N, 4]` int64 (top, left, height, width) in photos of these `sizes` `[N, 2]` (height, width).
 
-    The area, as a share of the photo's, and the logarithm of the aspect are uniform; of ten tries the first that fits
-    is taken. If none fits it is the largest rectangle in the middle with an aspect in the range.
+    The area, as a share of the photo's, and the logarithm of the aspect are uniform; the first of ten tries that fits
+    is taken. If none fits, it is the largest rectangle in the middle with an aspect in the range.
     """
     low, high = ASPECT_RANGE
     height, width = sizes.double().unsqueeze(2).unbind(1)
@@ -60,7 +60,8 @@ def crops_at(addresses: Tensor, sizes: Tensor, boxes: Tensor, is_mirrored: Tenso
 
 
 def crops_of(photos: Sequence[Tensor], boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int]) -> Tensor:
-    """The same one by one for photos uint8 `[height, width, 3]`, where there is no kernel; on the photos' device."""
+    """The same without the kernel, one photo uint8 `[height, width, 3]` after the other, on the device of the
+    photos."""
     crops = []
     for photo, box, mirrored in zip(photos, boxes.tolist(), is_mirrored.tolist(), strict=True):
         top, left, height, width = box

@@ -139,7 +139,7 @@ def decode(source: ImageLike, target_side: int | None = None) -> Image.Image:
 
 
 def decode_photo(item: ImageLike, target_side: int) -> Image.Image:
-    """As `decode`, but a picture of a few pixels shows nothing and is refused. Raises ImageError."""
+    """As `decode`, but a picture of only a few pixels is refused, too. Raises ImageError."""
     picture = decode(item, target_side)
     if min(picture.size) < SMALLEST_SIDE:
         raise ImageError(f"too small to show anything: {picture.width} x {picture.height} pixels")
@@ -162,7 +162,7 @@ def upright_size(source: ImageLike) -> tuple[int, int]:
 def each_decoded(
     items: Sequence[ImageLike], work: Callable[[Image.Image], Outcome], target_side: int
 ) -> Iterator[Outcome | ImageError]:
-    """What `work` makes of each picture, or why the picture cannot be read, in order; by several threads."""
+    """The result of `work` for each picture, or the reason why it cannot be read, in order. Several threads decode."""
 
     def one(item: ImageLike) -> Outcome | ImageError:
         try:

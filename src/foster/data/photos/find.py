@@ -26,7 +26,7 @@ from foster.system.files import read_limited, user_path
 
 NUM_SHOWN = 8
 MAX_LIST_BYTES = 2**28
-"""Of a CSV file or another list of photos."""
+"""The largest CSV file or other list of photos."""
 
 MOST_NAME_BYTES = 255
 """The longest file name of common file systems."""
@@ -80,7 +80,7 @@ LABEL_RULE = "there must be one name or number for each image; of one-hot rows, 
 
 
 def find_photos(source: Source | Images, labels: Labels | None = None) -> Photos:
-    """What there is to read, with `labels` where the source does not name the classes; nothing is decoded yet."""
+    """The photos of a source; give `labels` if the source does not name the classes. Nothing is decoded yet."""
     if labels is not None:
         if isinstance(source, str | Path | ImageSet | Photos):
             raise DataError("labels belong to images or arrays; a folder or a CSV file names the classes itself")

@@ -71,23 +71,24 @@ LOADED_TOGETHER = 16
 """Photos that a thread decodes and packs before it asks for more, so that it seldom waits for Python's lock."""
 
 SHARE_OF_DEVICE = 0.6
-"""How much of a device's free memory photos may take: the network, its gradients and the batches need the rest."""
+"""The share of a device's free memory that photos may take: the network, its gradients and the batches need the
+rest."""
 
 SHARE_OF_HOST = 0.7
 TYPICAL_SHORT_SIDE = 375
-"""Of ImageNet's photos, which stands for those of unknown size."""
+"""The typical shorter side of ImageNet's photos, which is assumed if the size is not known."""
 
 NUM_STRATA = 32
 """The largest number of strata, and so of processes that share photos."""
 
 COPIES_OF_PHOTOS = 2
-"""The memory of photos that are kept larger than the network's images, in copies of these images."""
+"""The peak memory of photos that are kept larger than the network's images, in copies of these images."""
 
 FEWEST_IN_A_STRATUM = 8
 JPEG = b"\xff\xd8\xff"
 
 NUM_MEASURED = 200
-"""Of so many photos a learner looks at the size before it reads all."""
+"""The number of photos from whose sizes a learner chooses its image size."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,8 @@ class Unreadable:
 def refuse_too_many(
     unreadable: Sequence[Unreadable], num_photos: int, title: str, asked: int | None, key: str = "max_unreadable"
 ) -> None:
-    """Raise DataError where more photos of `title` cannot be read than `asked` for in the setting `key`.
-
-    By default it is 10 % of the photos and at most 100; three are always allowed.
+    """Raise DataError if more photos of `title` are unreadable than the limit `asked` in the setting `key`. By default
+    the limit is 10 % of the photos, but at least 3 and at most 100.
     """
     usual = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * num_photos)))
     limit = usual if asked is None else asked
@@ -124,8 +124,8 @@ def listed(unreadable: Sequence[Unreadable]) -> str:
 
 
 class Decoded(NamedTuple):
-    """Some decoded photos: their positions `[n]`, height and width `[n, 2]` (0 where unreadable), where each begins
-    `[n]`, the pixels in one piece, and why some cannot be read."""
+    """Some decoded photos: their positions `[n]`, sizes `[n, 2]` (height and width; 0 if unreadable), offsets in the
+    pixels `[n]`, the pixels of all in one tensor, and the reasons why some cannot be read."""
 
     positions: NDArray[np.int64]
     sizes: NDArray[np.int64]
@@ -165,8 +165,9 @@ class PhotoLoader:
     cache: Path | None = None
     max_unreadable: int | None = None
     resizing: Resizing | None = None
-    """What a network sees of a photo in inference; by default the usual square in the middle. Where it is given, photos
-    get the id of what the network sees, and exemplars are encoded again at the size in which photos are kept."""
+    """How photos are resized for inference; by default a network sees the usual square in the middle. If it is given,
+    the id of a photo is that of the resized image, and exemplars are encoded again at the size in which photos are
+    kept."""
     follower: Follower = field(default_factory=Follower)
 
     @property
@@ -175,7 +176,7 @@ class PhotoLoader:
         return self.resizing.size if self.resizing else (self.image_size, self.image_size)
 
     def frames(self, sizes: Tensor) -> Tensor:
-        """What a network sees in inference of photos of these `sizes` `[N, 2]`: boxes `[N, 4]`."""
+        """The boxes `[N, 4]` that a network sees in inference, for photos of these `sizes` `[N, 2]`."""
         return whole_boxes(sizes) if self.resizing else centre_boxes(sizes)
 
     def load(self, store: "PhotoStore", positions: NDArray[np.int64]) -> Iterator[Decoded]:
@@ -263,13 +264,13 @@ class PhotoLoader:
 
 
 def typical_photo_bytes(short_side: int) -> int:
-    """What a decoded photo takes: three quarters as high as wide, at the shorter side at which it is kept."""
+    """The bytes of a decoded photo with the aspect 4:3 and this shorter side."""
     side = short_side or TYPICAL_SHORT_SIDE
     return 3 * side * side * 4 // 3
 
 
 def place_for(num_bytes: int, device: torch.device, has_cache: bool) -> str:
-    """Where photos of so many bytes are kept by `auto`: on a GPU, in the host's memory, or on disk."""
+    """Where `auto` keeps photos of this many bytes: on a GPU, in the host's memory, or on disk."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -286,7 +287,7 @@ def place_for(num_bytes: int, device: torch.device, has_cache: bool) -> str:
 
 
 def _available_memory() -> float:
-    """Bytes of the host's memory that can be used; no limit where that is not known."""
+    """The available bytes of the host's memory; infinite if they are not known."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -317,7 +318,7 @@ class PhotoStore:
         self._offset = np.zeros(num_photos, np.int64)
         self._chunks: list[Tensor] = []
         self._starts: NDArray[np.int64] | None = None
-        """The addresses of the chunks in the memory of the device that holds them all, once they were asked for."""
+        """The addresses of the chunks, if one device holds them all; None until they are needed."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -354,7 +355,7 @@ class PhotoStore:
             self.loader.follower.warn(f"{count} cannot be read by other processes and are left out, such as '{first}'")
 
     def load(self, numbers: NDArray[np.int64]) -> None:
-        """Decode those of the photos whose pixels are not here yet."""
+        """Decode the photos whose pixels are not here yet."""
         missing = np.unique(numbers[~self.is_loaded[numbers]])
         if len(missing):
             for piece in self.loader.load(self, missing):
@@ -385,7 +386,7 @@ class PhotoStore:
         return self._chunks[int(self._chunk[number])][start : start + 3 * height * width].view(height, width, 3)
 
     def addresses(self, numbers: NDArray[np.int64], device: torch.device) -> NDArray[np.int64] | None:
-        """Where in the memory of `device` the photos begin; None where they are kept elsewhere."""
+        """The addresses of the photos in the memory of `device`; None if they are kept elsewhere."""
         index = torch.cuda.current_device() if device.index is None else device.index
         if self._starts is None:
             if any((chunk.device.type, chunk.device.index) != (device.type, index) for chunk in self._chunks):
@@ -410,8 +411,8 @@ def owners_of(numbers: NDArray[np.int64], num_processes: int | None = None) -> N
 
 
 class _Crops(NamedTuple):
-    """What a device needs to cut some photos: their sizes and where they begin, in its memory or, of those that
-    `are_sent`, in the `pixels` that travel there."""
+    """The data with which a device crops some photos: their sizes, and where each begins: in the memory of the device
+    or, for photos that `are_sent`, in `pixels`, which are sent to it."""
 
     sizes: Tensor
     starts: Tensor
@@ -433,7 +434,7 @@ class _Crops(NamedTuple):
 
 
 class PhotoStack(Stack):
-    """Some photos of one or more stores, in order. Selecting and joining touches no pixel."""
+    """Some photos of one or more stores, in order. Selecting and joining do not copy pixels."""
 
     num_copies = COPIES_OF_PHOTOS
 
@@ -447,7 +448,7 @@ class PhotoStack(Stack):
     def of(
         cls, items: Iterable[ImageLike], loader: PhotoLoader, title: str = "the photos", ids: Sequence[str] = ()
     ) -> "PhotoStack":
-        """Photos in a store of their own, with the ids that they have had before, where they had any."""
+        """The photos in a new store, with their earlier `ids`, if they had any."""
         store = PhotoStore(items, loader, title, ids)
         return cls([store], np.zeros(len(store), np.int16), np.arange(len(store)))
 
@@ -567,7 +568,7 @@ class PhotoStack(Stack):
         return False  # the loader keeps pixels on the device
 
     def crops(self, device: torch.device) -> _Crops:
-        """What `device` needs of the photos, which are all decoded; in memory from which it can copy by itself."""
+        """The data with which `device` crops the photos, which must be decoded; on a GPU in pinned memory."""
         sizes, are_sent = self.sizes, torch.ones(len(self), dtype=torch.bool)
         starts = torch.zeros(len(self), dtype=torch.int64)
         for store, positions in self._by_store() if device.type == "cuda" and can_crop() else ():
@@ -588,7 +589,7 @@ class PhotoStack(Stack):
         return [(self.stores[store], number) for store, number in pairs]
 
     def _by_store(self) -> Iterator[tuple[PhotoStore, NDArray[np.int64]]]:
-        """Each store, and where its photos stand here."""
+        """Each store with the positions of its photos in this stack."""
         for number, store in enumerate(self.stores):
             positions = np.flatnonzero(self._store_ids == number)
             if len(positions):
@@ -596,7 +597,7 @@ class PhotoStack(Stack):
 
 
 class _PhotoEpoch(Epoch):
-    """Each photo is cut, resized and mirrored on the device, then changed as any image is."""
+    """An epoch of photos: each is cropped, resized and mirrored on the device, then augmented like any image."""
 
     def __init__(self, photos: PhotoStack, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> None:
         self._photos = photos
@@ -615,12 +616,12 @@ class _PhotoEpoch(Epoch):
 
 
 def _sent(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """Small tables on the device, without waiting for their arrival."""
+    """Copies of small tensors on the device, sent without waiting."""
     return [tensor.contiguous().pin_memory().to(device, non_blocking=True) for tensor in tensors]
 
 
 def num_strata(num_photos: int, batch_size: int) -> int:
-    """Into how many strata photos are divided: a power of two that divides the batch, of eight photos or more each."""
+    """The number of strata of photos: a power of two that divides the batch, with at least eight photos in each."""
     count = NUM_STRATA
     while count > 1 and (batch_size % count or num_photos < FEWEST_IN_A_STRATUM * count):
         count //= 2
@@ -628,8 +629,8 @@ def num_strata(num_photos: int, batch_size: int) -> int:
 
 
 def strata(homes: Tensor, count: int) -> list[Tensor]:
-    """Positions in `count` groups of equal size, one more in some: each in the group of its home, `[N]` below
-    `NUM_STRATA`, unless that is full."""
+    """Positions in `count` groups of the same size, or one more. A photo is in the group of its number in `homes`
+    `[N]`, which is below `NUM_STRATA`, unless that group is full."""
     size = len(homes) // count
     at_home = [(homes * count // NUM_STRATA == group).nonzero().squeeze(1) for group in range(count)]
     over = torch.cat([positions[size:] for positions in at_home])
@@ -647,13 +648,13 @@ class ReadPhotos:
 
     stack: Stack
     positions: tuple[int, ...]
-    """Where those that could be read stand among all photos."""
+    """The positions of the readable images among all photos."""
     labels: tuple[str, ...]
     unreadable: tuple[Unreadable, ...]
 
     @property
     def images(self) -> Tensor:
-        """uint8 `[N, 3, H, W]`, where they were read at one size."""
+        """The images uint8 `[N, 3, H, W]`, if they were read at one size."""
         return self.stack.tensor
 
 
@@ -704,7 +705,7 @@ def note_unreadable(
 
 
 def none_readable(unreadable: list[Unreadable], photos: Photos) -> DataError:
-    """The error for photos of which all that were tried are unreadable."""
+    """The error if all photos that were tried are unreadable."""
     is_all = len(unreadable) == len(photos)
     tried = f"the {len(photos)} images" if is_all else f"{len(unreadable)} images tried of the {len(photos)}"
     return DataError(f"none of {tried} in {photos.title} can be read: {listed(unreadable)}")
