@@ -218,8 +218,8 @@ def drawn(labels: Tensor, given: argparse.Namespace, seed: int) -> list[Learn]:
     order = torch.randperm(int(labels.max()) + 1, generator=source)[: given.classes].tolist()
     learns = [Learn([], []) for _ in range(given.learns)]
     for number, label in enumerate(order):
-        own = (labels == label).nonzero()[:, 0]
-        others, asked = own[: -given.test], own[-given.test :]
+        members = (labels == label).nonzero()[:, 0]
+        others, asked = members[: -given.test], members[-given.test :]
         count = given.few if given.few and number % 2 else given.per_class
         learn = learns[number * given.learns // len(order)]
         learn.learned.extend(others[torch.randperm(len(others), generator=source)[:count]].tolist())

@@ -242,7 +242,7 @@ def comparison(groups: Sequence[Group]) -> list[str]:
     if not by_name:
         return []
     rows = tuple(_compared_row(by_augmentation) for by_augmentation in by_name.values())
-    present = {group.method for own in by_name.values() for group in own.values()}
+    present = {group.method for by_augmentation in by_name.values() for group in by_augmentation.values()}
     missing = [name for name, kind in METHOD_SETTINGS.items() if isinstance(kind.built_by, str) and name not in present]
     notes = [f"Without a full run so far: {', '.join(missing)}."] if missing else []
     table = Grid("", COMPARED_COLUMNS, rows, num_names=2).markdown()

@@ -23,7 +23,11 @@ def asked_for_by(requirement: Requirement) -> list[Requirement]:
         return []
     found = [Requirement(line) for line in lines]
     extras = ("", *requirement.extras)
-    return [own for own in found if not own.marker or any(own.marker.evaluate({"extra": extra}) for extra in extras)]
+    return [
+        needed
+        for needed in found
+        if not needed.marker or any(needed.marker.evaluate({"extra": extra}) for extra in extras)
+    ]
 
 
 def test_every_package_of_every_extra_is_pinned() -> None:

@@ -52,8 +52,8 @@ def test_herding_of_several_classes_equals_herding_each_alone() -> None:
     chosen = herding_by_class(features, labels, [7, 0, 5, 3], 30)
     assert [len(positions) for positions in chosen] == [9, 27, 0, 30]
     for class_id, positions in zip([7, 0, 5, 3], chosen, strict=True):
-        own = torch.nonzero(labels == class_id).squeeze(1)
-        assert positions.tolist() == own[herding(features[own], 30)].tolist()
+        members = torch.nonzero(labels == class_id).squeeze(1)
+        assert positions.tolist() == members[herding(features[members], 30)].tolist()
     assert herding_by_class(features, labels, [], 30) == []
 
 
@@ -77,8 +77,8 @@ def test_classes_of_very_different_size_are_herded_without_padding_all_to_the_la
         chosen = herding_by_class(features, labels, range(len(sizes)), 20)
     assert made.num_elements <= 2 * features.numel()
     for class_id, positions in enumerate(chosen):
-        own = torch.nonzero(labels == class_id).squeeze(1)
-        assert positions.tolist() == own[herding(features[own], 20)].tolist()
+        members = torch.nonzero(labels == class_id).squeeze(1)
+        assert positions.tolist() == members[herding(features[members], 20)].tolist()
 
 
 def test_herded_digits_represent_their_class_better_than_a_hundred_random_draws(digits: ImageSet) -> None:

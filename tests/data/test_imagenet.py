@@ -18,9 +18,9 @@ WNIDS = [f"n{k:08d}" for k in range(1000)]
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("imagenet")
     for wnid in WNIDS:
-        own = folder / "train" / wnid
-        own.mkdir(parents=True)
-        (own / f"{wnid}_1.JPEG").touch()
+        class_folder = folder / "train" / wnid
+        class_folder.mkdir(parents=True)
+        (class_folder / f"{wnid}_1.JPEG").touch()
     (folder / "val").mkdir()
     for k in range(1000):
         (folder / "val" / f"ILSVRC2012_val_{k + 1:08d}.JPEG").touch()

@@ -30,8 +30,8 @@ def test_select_herds_each_class_by_its_features(digits: ImageSet) -> None:
     chosen = select(pixels, digits, [2, 5], 10, "herding", generator(Address(0, "memory")))
     assert list(chosen) == [2, 5]
     for class_id, images in chosen.items():
-        own = digits.of_classes(class_id, class_id + 1).images
-        assert torch.equal(images.images, own[greedy_reference(pixels(own).double().numpy(), 10)])
+        candidates = digits.of_classes(class_id, class_id + 1).images
+        assert torch.equal(images.images, candidates[greedy_reference(pixels(candidates).double().numpy(), 10)])
 
 
 def test_select_asks_for_features_once_and_only_of_the_wanted_classes(digits: ImageSet) -> None:

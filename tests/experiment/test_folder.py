@@ -114,12 +114,12 @@ def test_a_run_that_another_process_began_meanwhile_is_left_alone(tmp_path: Path
 
 
 def test_settings_are_written_again_only_where_they_changed(tmp_path: Path):
-    own = tiny_settings()
-    with RunFolder(tmp_path / "run").opened(own) as folder:
+    settings = tiny_settings()
+    with RunFolder(tmp_path / "run").opened(settings) as folder:
         pass
     file = tmp_path / "run" / "settings.toml"
     file.write_text(f"# a remark\n{file.read_text()}")
-    folder.keep_settings(own)
+    folder.keep_settings(settings)
     assert file.read_text().startswith("# a remark\n")
     folder.keep_settings(folder.settings(["engine.threads=3"]))
     assert folder.settings().engine.threads == 3

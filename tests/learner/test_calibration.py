@@ -39,7 +39,7 @@ def test_a_dozen_images_are_not_believed_alone() -> None:
     """What one more mistake among a dozen images changes is less than what they say for themselves."""
     honest = 2 * torch.randn(720, 5, generator=torch.Generator().manual_seed(1))
     labels = labels_drawn_from(honest)
-    found = [fit_temperature(5 * scores, own) for scores, own in zip(honest.split(12), labels.split(12), strict=True)]
+    found = [fit_temperature(5 * scores, part) for scores, part in zip(honest.split(12), labels.split(12), strict=True)]
     logarithms = torch.tensor([temperature or 1.0 for temperature in found]).log()
     assert float(logarithms.exp().median()) == pytest.approx(5.0, rel=0.2)
     assert float(logarithms.std()) < 0.3

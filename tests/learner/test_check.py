@@ -110,13 +110,13 @@ def test_a_bundle_judges_what_it_knows_and_names_what_it_keeps(learner: Learner)
 
 def test_photos_that_a_bundle_has_learned_are_judged_by_the_other_photos(learner: Learner) -> None:
     assert learner.knowledge is not None
-    own = learner.knowledge.images_of(learner.knowledge.exemplars)
-    names = [learner.class_names[k] for k in own.labels.tolist()]
+    exemplars = learner.knowledge.images_of(learner.knowledge.exemplars)
+    names = [learner.class_names[k] for k in exemplars.labels.tolist()]
     wrong = names.index("one")
     names[wrong] = "zero"
-    report = check_photos((own.images, names), learner)
+    report = check_photos((exemplars.images, names), learner)
     assert [finding.photos[0].name for finding in report.of_kind("mislabelled")] == [f"image {wrong}"]
-    (remark,) = check_photos((own.images[:4], names[:4]), learner).remarks
+    (remark,) = check_photos((exemplars.images[:4], names[:4]), learner).remarks
     assert "4 photos" in remark
 
 

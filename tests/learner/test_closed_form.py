@@ -88,7 +88,7 @@ def test_learns_one_after_the_other_give_the_head_of_all_photos_at_once(weights:
     assert store is not None
     assert store.statistics.counts.tolist() == [40, 60, 40, 40]
     entries = sorted(store.entries())
-    smallest = {entry for k in range(4) for entry in [own for own in entries if own[0] == k][:9]}
+    smallest = {entry for k in range(4) for entry in [entry for entry in entries if entry[0] == k][:9]}
     assert known(parted).exemplars.entries() == known(whole).exemplars.entries() == smallest
     assert parted.evaluate(*digits(*FOUR, data=unseen_digits(), last=None)).accuracy > 80
 
@@ -233,7 +233,7 @@ def test_a_removed_photo_was_never_learned(weights: Path, monkeypatch: pytest.Mo
     assert known(learner).store is store
     assert learner.remove_photos(wanted, max_drop=100).removed == (wanted,)
     torch.testing.assert_close(direction(learner), direction(without), rtol=1e-4, atol=1e-6)
-    assert wanted not in {own for _, own in known(learner).exemplars.entries()}
+    assert wanted not in {photo_id for _, photo_id in known(learner).exemplars.entries()}
     with pytest.raises(DataError, match=f"'{wanted}'"):
         learner.remove_photos(wanted)
 
@@ -410,7 +410,7 @@ def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(
     images, names = digits("one", "seven", "eight", last=8)
     learner = small_learner(validation_share=0.3)
     report = learner.learn(images, names)
-    held_out = {own for _, own in known(learner).held_out.entries()}
+    held_out = {photo_id for _, photo_id in known(learner).held_out.entries()}
     spared = torch.tensor([image_id(image) in held_out for image in images])
     labels = [name for name, is_spared in zip(names, spared.tolist(), strict=True) if not is_spared]
     frozen = foster.Learner("closed_form", device="cpu")

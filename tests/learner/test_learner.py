@@ -51,7 +51,7 @@ def test_ids_are_the_order_of_arrival_and_never_change(learner: Learner) -> None
 
 
 def stored_ids(learner: Learner, use: str) -> set[str]:
-    return {own for _, own in getattr(learner.knowledge, use).entries()}
+    return {photo_id for _, photo_id in getattr(learner.knowledge, use).entries()}
 
 
 def test_the_budget_holds_for_exemplars_and_held_out_images_together(learner: Learner) -> None:

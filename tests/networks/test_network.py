@@ -64,8 +64,8 @@ def test_a_new_branch_starts_as_the_newest_and_the_old_ones_are_frozen(network: 
     assert torch.equal(features[:, 64:128], features[:, 128:])
     assert not torch.equal(features[:, :64], features[:, 64:128])
     assert twice.branches[0] is grown.branches[0]  # frozen in both, so nothing changes it
-    for own, before in ((twice.branches[1], grown.branches[1]), (twice.head, grown.head)):
-        assert not shares_memory(own, before)
+    for after, before in ((twice.branches[1], grown.branches[1]), (twice.head, grown.head)):
+        assert not shares_memory(after, before)
     assert not is_frozen(grown.branches[1])
 
 

@@ -107,8 +107,8 @@ def test_a_band_is_inside_the_axes_which_end_at_100_percent(write_run):
 
 def test_the_curve_of_a_variant_has_its_recipes_colour(recipes):
     curves = only_panel(recipes(*(("foster", "auto", float(beta), 80.0 - beta) for beta in range(6)))).curves
-    for boosted, own in zip(curves[::2], curves[1::2], strict=True):
-        assert (boosted.label, boosted.look.colour) == (f"{own.label} boosted", own.look.colour)
+    for boosted, result in zip(curves[::2], curves[1::2], strict=True):
+        assert (boosted.label, boosted.look.colour) == (f"{result.label} boosted", result.look.colour)
 
 
 def test_recipes_of_one_method_have_its_colour_and_markers_of_their_own(recipes):
@@ -206,8 +206,8 @@ def test_the_gap_between_the_two_best_is_told_at_the_end(write_run):
 def test_the_title_of_a_single_panel_is_the_one_that_is_given(write_run):
     runs = [read_result(write_run(method, method=method)) for method in ("foster", "wa")]
     assert accuracy_figure(runs, "mine").axes[0].get_title("left") == "mine"
-    own = accuracy_figure(runs).axes[0].get_title("left")
-    assert all(part in own for part in ("digits-b0-inc2", "plain", "1993"))
+    title = accuracy_figure(runs).axes[0].get_title("left")
+    assert all(part in title for part in ("digits-b0-inc2", "plain", "1993"))
 
 
 def test_scenarios_get_panels_of_their_own(write_run, tmp_path: Path):

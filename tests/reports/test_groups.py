@@ -66,8 +66,8 @@ def test_a_single_run_tells_what_differs_from_its_preset_in_table_records_and_ti
 def test_changes_that_all_runs_share_stand_in_the_title_once(write_run):
     shared = ("epochs_scale=0.5", "batch_size=16", "memory_total=30")
     runs = [
-        write_run(method, method=method, accuracy=(90, last), settings=settings(f"method={method}", *shared, *own))
-        for method, last, own in (("foster", 80, ["foster.gamma=paper"]), ("wa", 70, []), ("finetune", 60, []))
+        write_run(method, method=method, accuracy=(90, last), settings=settings(f"method={method}", *shared, *changes))
+        for method, last, changes in (("foster", 80, ["foster.gamma=paper"]), ("wa", 70, []), ("finetune", 60, []))
     ]
     groups = groups_of(*runs)
     assert [group.name for group in groups] == ["foster gamma=paper", "wa", "finetune"], "finetune has no memory"
@@ -104,8 +104,8 @@ def test_the_value_that_auto_stands_for_is_no_change(write_run):
 
 
 def test_a_method_that_is_not_known_here_tells_the_settings_in_which_its_runs_differ(write_run):
-    own = [settings() | {"stranger": {"rate": rate, "depth": 3}} for rate in (1, 2)]
-    groups = groups_of(*(write_run(str(k), method="stranger", settings=each) for k, each in enumerate(own)))
+    all_settings = [settings() | {"stranger": {"rate": rate, "depth": 3}} for rate in (1, 2)]
+    groups = groups_of(*(write_run(str(k), method="stranger", settings=each) for k, each in enumerate(all_settings)))
     assert {group.name for group in groups} == {"stranger rate=1", "stranger rate=2"}
 
 

@@ -210,7 +210,7 @@ def test_no_state_is_kept_after_a_loss_that_is_not_a_number(value: float, is_ask
     phase = Phase("learn", network, objective, FitSettings(epochs=4), data)
     kept = []
 
-    moments = fit(phase, feed, Engine(cpu, (0.5,) * 3, (0.5,) * 3), ignore, task=0)
+    points = fit(phase, feed, Engine(cpu, (0.5,) * 3, (0.5,) * 3), ignore, task=0)
     with pytest.raises(TrainingError, match=r"L_bad (nan|-inf).* epoch 2;"):
-        kept.extend(moment.state() for moment in moments if is_asked_in_epoch or moment.is_epoch_end)
+        kept.extend(point.state() for point in points if is_asked_in_epoch or point.is_epoch_end)
     assert len(kept) == (5 if is_asked_in_epoch else 1), "steps 1 to 5, or epoch 1"

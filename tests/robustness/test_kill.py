@@ -1,4 +1,4 @@
-"""`kill -9` at any moment, again and again: the run ends as if nothing had happened."""
+"""`kill -9` at any time, again and again: the run ends as if nothing had happened."""
 
 import os
 import random

@@ -25,19 +25,19 @@ def statuses(bundle: Path, requests: list[tuple[str, str, dict[str, str]]], **op
 
 def test_only_its_own_names_and_addresses_are_answered_unless_a_token_is_needed(small_bundle: Path) -> None:
     """A stranger may point any other name here."""
-    own = ["localhost", "localhost:8000", "127.0.0.1:1", "192.168.1.7", "[::1]:80"]
+    accepted = ["localhost", "localhost:8000", "127.0.0.1:1", "192.168.1.7", "[::1]:80"]
     other = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8000", "[::1", "a@b"]
-    requests = [("GET", "/info", {"host": host}) for host in own + other]
-    expected = [200] * len(own) + [421] * len(other)
+    requests = [("GET", "/info", {"host": host}) for host in accepted + other]
+    expected = [200] * len(accepted) + [421] * len(other)
     assert statuses(small_bundle, requests) == expected
     bearer = [("GET", "/info", {"host": host, "authorization": "Bearer secret"}) for host in other]
     assert statuses(small_bundle, bearer, token="secret") == [200] * len(other)
 
 
 def test_pages_of_other_sites_cannot_send_anything(small_bundle: Path) -> None:
-    own, other = {"origin": "http://localhost"}, {"origin": "http://evil.example"}
-    wrong = [other, {"origin": "null"}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site", **own}]
-    right = [own, {}, {"sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}]
+    accepted, other = {"origin": "http://localhost"}, {"origin": "http://evil.example"}
+    wrong = [other, {"origin": "null"}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site", **accepted}]
+    right = [accepted, {}, {"sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}]
     assert statuses(small_bundle, [("POST", "/predict", headers) for headers in wrong]) == [403] * 4
     assert statuses(small_bundle, [("POST", "/predict", headers) for headers in right]) == [200] * 4
     assert statuses(small_bundle, [("GET", "/info", headers) for headers in wrong]) == [200] * 4

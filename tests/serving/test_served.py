@@ -129,8 +129,8 @@ def test_a_bundle_that_cannot_be_loaded_is_tried_again_after_a_while(
         nonlocal clock
         link.unlink()
         link.symlink_to(name)
-        for moment in times:
-            clock = moment
+        for seconds in times:
+            clock = seconds
             current.look()
         return current.problem
 

@@ -72,14 +72,14 @@ def test_what_studies_share_is_one_run_with_the_shortest_of_its_names():
     assert len({run.name for run in distinct_runs([PlannedStudy("", studies[0].study, {"": other})])}) == 2
 
 
-def own(tmp_path: Path, text: str) -> str:
+def written_study(tmp_path: Path, text: str) -> str:
     path = tmp_path / "mine.toml"
     path.write_text(text)
     return str(path)
 
 
 def test_a_study_of_ones_own_is_a_small_file(tmp_path: Path):
-    source = own(
+    source = written_study(
         tmp_path,
         """
         title = "Temperature"
@@ -112,12 +112,12 @@ def test_a_study_of_ones_own_is_a_small_file(tmp_path: Path):
 )
 def test_a_wrong_file_is_one_line(text: str, message: str, tmp_path: Path):
     with pytest.raises(SettingsError, match=message):
-        load_study(own(tmp_path, text))
+        load_study(written_study(tmp_path, text))
 
 
 def test_wrong_settings_and_an_unknown_study_are_refused(tmp_path: Path):
     wrong = 'title = "a"\npresets = ["digits"]\nvariants = [{name = "x", set = ["foster.temprature=2"]}]'
     with pytest.raises(SettingsError, match=r"foster\.temperature.*variant 'x'"):
-        plan_study(load_study(own(tmp_path, wrong)))
+        plan_study(load_study(written_study(tmp_path, wrong)))
     with pytest.raises(SettingsError, match="'beta'"):
         load_study("betta")

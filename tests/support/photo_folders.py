@@ -33,12 +33,12 @@ def write_photos(
 ) -> Path:
     """`folder/class K/N.jpg`, the photos numbered from `first` on; the last `broken` of class 0 are cut short."""
     for class_id in range(num_classes):
-        own = folder / f"class {class_id}"
-        own.mkdir(parents=True)
+        class_folder = folder / f"class {class_id}"
+        class_folder.mkdir(parents=True)
         for number in range(per_class):
             content = photo(class_id, first + number, sides, (1, 3, 6, 8)[number % 4])
             is_broken = class_id == 0 and number >= per_class - broken
-            (own / f"{number}.jpg").write_bytes(content[: len(content) // 3] if is_broken else content)
+            (class_folder / f"{number}.jpg").write_bytes(content[: len(content) // 3] if is_broken else content)
     return folder
 
 
@@ -61,4 +61,4 @@ def write_classes(folder: Path, **counts: int) -> Path:
 def files_of(folder: Path) -> list[str]:
     """The paths of all photos in the subfolders of `folder`."""
     folders = sorted(path for path in folder.iterdir() if path.is_dir())
-    return [str(path) for own in folders for path in find_files(own).images]
+    return [str(path) for class_folder in folders for path in find_files(class_folder).images]

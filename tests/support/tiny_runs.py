@@ -168,8 +168,8 @@ def assert_same(found: Outcome, expected: Outcome) -> None:
     for part, tensors in expected.parts.items():
         assert found.parts[part].keys() == tensors.keys()
         for name, tensor in tensors.items():
-            own = found.parts[part][name]
-            torch.testing.assert_close(own, tensor, rtol=0, atol=0, equal_nan=True, msg=f"{part} {name} differs")
+            actual = found.parts[part][name]
+            torch.testing.assert_close(actual, tensor, rtol=0, atol=0, equal_nan=True, msg=f"{part} {name} differs")
 
 
 def told_kinds(events: Sequence[Event]) -> list[str]:

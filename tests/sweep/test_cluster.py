@@ -123,8 +123,8 @@ class _LocalRay:
         self.connections.clear()
 
     def nodes(self) -> list[dict[str, Any]]:
-        own = {"CPU": 1.0, **({"GPU": self.gpus} if self.gpus else {})}
-        return [{"Alive": is_alive, "Resources": own} for is_alive in (True, True, False)]
+        resources = {"CPU": 1.0, **({"GPU": self.gpus} if self.gpus else {})}
+        return [{"Alive": is_alive, "Resources": resources} for is_alive in (True, True, False)]
 
     def remote(self, kind: type) -> Any:
         return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=lambda: self._actor(kind(), **options)))

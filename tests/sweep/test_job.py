@@ -48,7 +48,7 @@ try:
 except Stopped as stopped:
     sys.exit(stopped.exit_code)
 """
-"""A run without torch: it listens to signals and to the sweep as a real one does, and needs a moment to save."""
+"""A run without torch: it listens to signals and to the sweep as a real one does, and needs some time to save."""
 
 
 @pytest.fixture

@@ -63,8 +63,8 @@ def test_each_of_several_on_a_machine_takes_a_gpu_of_its_own(monkeypatch: pytest
 def _member(results: Any) -> None:
     with joined() as found:
         sums = add_up(torch.tensor([1.0, found.rank]))
-        own = torch.full((found.rank + 1, 2), found.rank)
-        parts = [part.tolist() for part in gathered(own, [1, 2])]
+        part = torch.full((found.rank + 1, 2), found.rank)
+        parts = [part.tolist() for part in gathered(part, [1, 2])]
         try:
             check_divides(9)
             refusal = ""
@@ -106,8 +106,8 @@ def test_two_processes_add_up_gather_and_agree(monkeypatch: pytest.MonkeyPatch) 
     for member in members:
         member.join(timeout=60)
         assert member.exitcode == 0
-    for rank, (own, size, sums, parts, answers, refusal, stopped) in enumerate(found):
-        assert (own, size) == (rank, 2)
+    for rank, (found_rank, size, sums, parts, answers, refusal, stopped) in enumerate(found):
+        assert (found_rank, size) == (rank, 2)
         assert sums == [2.0, 1.0]
         assert parts == [[[0, 0]], [[1, 1], [1, 1]]]
         assert answers == [True, False]

@@ -196,8 +196,8 @@ def test_strata_are_equal_and_keep_photos_at_home() -> None:
     assert count == 32
     found = strata(homes, count)
     assert sorted(torch.cat(found).tolist()) == list(range(1000))
-    assert {len(own) for own in found} <= {31, 32}
-    at_home = sum(int((homes[own] == k).sum()) for k, own in enumerate(found))
+    assert {len(positions) for positions in found} <= {31, 32}
+    at_home = sum(int((homes[positions] == k).sum()) for k, positions in enumerate(found))
     assert at_home > 850
     assert num_strata(40, 8) == 4
     assert num_strata(40, 9) == 1

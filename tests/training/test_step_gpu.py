@@ -265,8 +265,8 @@ def test_the_host_never_waits_for_a_recorded_step(name: str, kernels: bool) -> N
 
 def test_a_recorded_training_goes_on_from_the_middle_of_an_epoch() -> None:
     phase = make_phase("boost")
-    moments = fit(phase, feed_of(phase), engine_with(captured=True), lambda event: None, task=1)
-    states = [copy.deepcopy(moment.state()) for moment in moments]
+    points = fit(phase, feed_of(phase), engine_with(captured=True), lambda event: None, task=1)
+    states = [copy.deepcopy(point.state()) for point in points]
     state = states[4]  # after steps 1 and 2, the epoch's end, and steps 1 and 2 of the next
     assert (state.epoch, state.step) == (1, 2)
     again = make_phase("boost")

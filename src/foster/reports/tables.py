@@ -242,9 +242,11 @@ def summary_records(results: Sequence[RunResult], *, across_orders: bool = False
                 "evaluated_on": group.runs[0].evaluated_on,
             }
             for name in ("average_incremental_accuracy", "final_accuracy", "forgetting"):
-                record |= _moments(name, [getattr(run, name) for run in group.runs if run.finished])
+                record |= _mean_and_deviation(name, [getattr(run, name) for run in group.runs if run.finished])
             for variant in dict.fromkeys(name for run in group.runs for name in run.variants):
-                record |= _moments(f"{variant}_average", group.variant_averages(variant) if group.is_finished else [])
+                record |= _mean_and_deviation(
+                    f"{variant}_average", group.variant_averages(variant) if group.is_finished else []
+                )
             for name in ("params", "memory_bytes"):
                 record[name] = round(statistics.fmean(getattr(run, name) for run in group.runs))
             record["train_seconds"] = statistics.fmean(run.train_seconds for run in group.runs)
@@ -282,7 +284,7 @@ def _run_record(run: RunResult) -> dict[str, Any]:
     return record | {"path": str(run.path)}
 
 
-def _moments(name: str, values: Sequence[float]) -> dict[str, float | None]:
+def _mean_and_deviation(name: str, values: Sequence[float]) -> dict[str, float | None]:
     mean = statistics.fmean(values) if values else None
     return {name: mean, f"{name}_std": statistics.stdev(values) if len(values) > 1 else None}
 

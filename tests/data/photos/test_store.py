@@ -133,7 +133,7 @@ def test_kept_files_give_the_same_images_and_ids_again(large: Path, size: tuple[
     assert torch.equal(on_device(again, CPU), on_device(kept, CPU))
     assert again.shape == (len(files), 3, *size)
     with pytest.raises(DataError, match=f"{kept.ids()[0]} cannot be read"):
-        memory_of_files([[(own, file[:200]) for own, file in files]], resizing)
+        memory_of_files([[(photo_id, file[:200]) for photo_id, file in files]], resizing)
     with pytest.raises(DataError, match=f"{kept.ids()[0]} is not 6 x 8"):
         memory_of_files([files], Resizing(8, 6))
 
@@ -215,12 +215,12 @@ def test_the_memory_keeps_encoded_files_and_loads_them_again(folder: Path) -> No
 
 def test_pixels_go_when_nobody_needs_their_task_any_more(folder: Path) -> None:
     whole = PhotoStack.of(files_of(folder), PhotoLoader(32, 40))
-    own = ImageSet(whole[torch.arange(5, 15)].for_task("task 1"), torch.arange(10), tuple("abcdefghij")).readable()
-    both = concatenate(own, own)
+    of_task = ImageSet(whole[torch.arange(5, 15)].for_task("task 1"), torch.arange(10), tuple("abcdefghij")).readable()
+    both = concatenate(of_task, of_task)
     assert len(both) == 20
-    store = weakref.ref(cast(PhotoStack, own.stack).stores[0])
+    store = weakref.ref(cast(PhotoStack, of_task.stack).stores[0])
     assert not whole.stores[0].is_loaded.any()
-    del own, both
+    del of_task, both
     gc.collect()
     assert store() is None
 
@@ -281,21 +281,21 @@ class TwoProcesses:
     """Two threads in place of two processes: each has its rank, and receives what the other has found."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._own = threading.local()
+        self._thread = threading.local()
         self._found: dict[int, torch.Tensor] = {}
         self._both = threading.Barrier(2, timeout=60)
-        monkeypatch.setattr(store_module, "process_group", lambda: ProcessGroup(getattr(self._own, "rank", 0), 2))
+        monkeypatch.setattr(store_module, "process_group", lambda: ProcessGroup(getattr(self._thread, "rank", 0), 2))
         monkeypatch.setattr(store_module, "gathered", self._gathered)
 
-    def _gathered(self, own: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
-        self._found[self._own.rank] = own
+    def _gathered(self, tensor: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
+        self._found[self._thread.rank] = tensor
         self._both.wait()
         assert [len(self._found[rank]) for rank in range(2)] == list(counts)
         return [self._found[rank] for rank in range(2)]
 
     def surveyed(self, files: Sequence[str]) -> list[PhotoStore]:
         def one(rank: int) -> PhotoStore:
-            self._own.rank = rank
+            self._thread.rank = rank
             store = PhotoStore(files, PhotoLoader(32, 40))
             store.survey(np.arange(len(files)))
             return store
