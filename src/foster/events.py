@@ -96,15 +96,16 @@ class PhaseEnded(Event):
 
 @dataclass(frozen=True)
 class Evaluated(Event):
-    """Accuracies in percent on all classes seen; `old_accuracy` is None in the first task."""
+    """Accuracies in percent on all classes seen; None where there is no test image, and for old classes in the first
+    task."""
 
     task: int
     variant: str
     accuracy: float
     top5: float
     old_accuracy: float | None
-    new_accuracy: float
-    per_task: tuple[float, ...]
+    new_accuracy: float | None
+    per_task: tuple[float | None, ...]
 
 
 @dataclass(frozen=True)

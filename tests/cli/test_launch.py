@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from foster.cli.experiments import launch, resume
-from foster.errors import SettingsError
+from foster.errors import FolderError
 from foster.experiment.folder import RunFolder
 from foster.settings.experiment import Settings, load_settings
 from foster.system.signals import Stopped, StopRequest
@@ -49,7 +49,7 @@ def test_a_new_place_of_the_data_is_kept_for_the_next_time(begun: Path):
 
 
 def test_another_method_is_refused_by_name(begun: Path):
-    with pytest.raises(SettingsError, match="method = 'finetune', not 'replay'"):
+    with pytest.raises(FolderError, match="method = 'finetune', not 'replay'"):
         resume(begun, ["method=replay", "batch_size=16"], quiet=True)
     assert RunFolder(begun).settings() == tiny("data=first")
 

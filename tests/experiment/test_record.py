@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from foster.evaluation.metrics import Evaluation
+from foster.evaluation.metrics import Evaluation, evaluate
 from foster.experiment.record import Record, metrics
 
 FIRST = Evaluation(accuracy=90.0, top5=100.0, old_accuracy=None, new_accuracy=90.0, per_task=(90.0,))
@@ -32,7 +32,6 @@ def test_all_metrics_of_a_variant_come_from_its_evaluations() -> None:
         "average_incremental_accuracy": pytest.approx(71.0),
         "final_accuracy": 61.0,
         "forgetting": pytest.approx((90 - 60 + 80 - 44) / 2),
-        "backward_transfer": pytest.approx((60 - 90 + 44 - 80) / 2),
     }
 
 
@@ -74,3 +73,14 @@ def test_a_variant_that_was_evaluated_after_some_tasks_alone_has_no_average() ->
     record.close_task(seconds=1.0, params=1, memory_bytes=1)
     found = record.summary()["variants"]
     assert found == {"middle": {"accuracy": [None, 62.0], "average_incremental_accuracy": None}}
+
+
+def test_a_task_without_test_images_is_null_in_the_results_and_in_a_checkpoint() -> None:
+    record = Record("compressed")
+    for sizes in ([1], [1, 1]):
+        record.add("compressed", evaluate([0, 1], [0, 0], sizes))
+        record.close_task(1.0, 10, 20)
+    found = json.loads(json.dumps(record.summary(), allow_nan=False))
+    assert found["accuracy_matrix"] == [[50.0], [50.0, None]]
+    assert (found["new_accuracy"], found["forgetting"]) == ([50.0, None], 0.0)
+    assert Record.from_state(json.loads(json.dumps(record.state()))) == record

@@ -174,14 +174,6 @@ def test_unfinished_runs_and_validation_accuracies_stand_apart(write_run):
     }
 
 
-def test_an_unfinished_run_is_of_the_same_classes_as_a_finished_one(write_run):
-    runs = [
-        write_run("a", classes=["a", "b", "c", "d"]),
-        write_run("b", accuracy=(90,), task_sizes=(2,), classes=["c", "a"], finished=False),
-    ]
-    assert {group.name for group in groups_of(*runs)} == {"foster", "foster (unfinished, 1 task)"}
-
-
 def test_scenarios_keep_the_order_of_their_first_runs(write_run):
     runs = [read_result(write_run(name, scenario=name)) for name in ("z", "a")]
     assert list(by_scenario([*runs, runs[0]])) == ["z", "a"]

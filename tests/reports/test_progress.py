@@ -1,5 +1,4 @@
 import io
-import math
 import os
 import pty
 from collections.abc import Iterable
@@ -207,7 +206,7 @@ RUN = events.RunStarted("foster", "digits-b0-inc2", 5, "", "cpu")
 LEARN = events.LearnPlanned(("2 new classes",), 60.0)
 
 
-def evaluated(task: int, old: float | None, new: float, top5: float = 100.0) -> events.Evaluated:
+def evaluated(task: int, old: float | None, new: float | None, top5: float = 100.0) -> events.Evaluated:
     return events.Evaluated(task, "boosted", 91.11, top5, old, new, (91.11,) * (task + 1))
 
 
@@ -218,8 +217,8 @@ def evaluated(task: int, old: float | None, new: float, top5: float = 100.0) -> 
         (RUN, events.RunResumed(2, "boost", 0, is_phase_done=True), "resumed at task 3/5 after boost"),
         (RUN, events.RunResumed(3, "", 0), "resumed at task 4/5"),
         (RUN, events.TaskStarted(0, 5, 0, 2, 1234), "task 1/5: 2 new classes, none known, 1,234 images"),
-        (RUN, evaluated(0, None, 50.0, math.nan), "task 1/5 boosted: 91.11 % (new 50.00)"),
-        (RUN, evaluated(0, 50.0, math.nan), "task 1/5 boosted: 91.11 % (old 50.00, top-5 100.00)"),
+        (RUN, evaluated(0, None, 50.0), "task 1/5 boosted: 91.11 % (new 50.00, top-5 100.00)"),
+        (RUN, evaluated(0, 50.0, None), "task 1/5 boosted: 91.11 % (old 50.00, top-5 100.00)"),
         (
             RUN,
             events.PhotosDecoded("it", 1300, 0, 2**30, "disk", 2.0),

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from foster.errors import DataError
+from foster.reports.matrices import accuracy_matrix_figure
 from foster.reports.results import find_results, read_result
 from foster.reports.tables import accuracy_table, markdown, shown, summary_grids
 from foster.system.output import show
@@ -94,8 +95,10 @@ def test_names_in_a_results_file_move_no_cursor(write_run, capsys: pytest.Captur
 
 
 def test_an_accuracy_without_test_images_is_none(write_run):
-    path = write_run("run", new_accuracy=[float("nan"), 50.0], old_accuracy=[None, 3.0])
-    assert read_result(path).new_accuracy == (None, 50.0)
+    path = write_run("run", new_accuracy=[None, 50.0], accuracy_matrix=[[50.0], [None, 50.0]])
+    result = read_result(path)
+    assert (result.new_accuracy, result.accuracy_matrix) == ((None, 50.0), [[50.0], [None, 50.0]])
+    assert len(accuracy_matrix_figure([result]).axes[0].texts) == 2
 
 
 def test_a_binary_file_is_refused(tmp_path: Path):

@@ -23,7 +23,6 @@ from foster.sweep import job as sweep_job
 from foster.sweep.grid import PlannedRun, plan_runs
 from foster.sweep.job import Slot, environment_for, find_slots, visible_gpus
 from foster.sweep.run import Display, status_of, sweep
-from foster.system import signals as stopping
 from foster.system.locking import writer_of
 from foster.system.signals import Stopped
 
@@ -212,38 +211,6 @@ def test_runs_stop_by_themselves_when_the_sweep_breaks_down(monkeypatch: pytest.
         sweep(runs, tmp_path / "out", [Slot()])
     wait_until(lambda: says(log, "saved"))
     assert "the sweep has ended: stopping" in log.read_text()
-
-
-def test_a_run_whose_folder_another_process_writes_waits_for_it(
-    stand_in: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    """The other process is a run of a killed sweep that is still saving."""
-    runs = two_runs()
-    folder = tmp_path / "out" / runs[0].name
-    program = tmp_path / "other.py"
-    program.write_text(SLOW_TO_SAVE)
-    environment = {**os.environ, stopping.STOPS_WITH_INPUT: "1"}
-    with subprocess.Popen(
-        [sys.executable, str(program), "--out", str(folder)],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdin is not None
-        assert other.stdout.readline().startswith("ready")
-        (folder / "settings.toml").write_text(runs[0].settings.toml())
-        assert writer_of(folder).startswith(f"process {other.pid} on ")
-        stand_in(f"test -e {shlex.quote(str(folder / 'lock'))} && echo too early; exit 3")
-        done = when(lambda: says(tmp_path / "out" / f"{runs[1].name}.log", "early"), other.stdin.close)
-        with pytest.raises(foster.errors.TrainingError, match="2 of 2 runs failed"):
-            sweep(runs, tmp_path / "out", [Slot()])
-        done.join()
-    errors = capsys.readouterr().err
-    assert errors.count(f"process {other.pid} on ") == 1
-    assert "waiting for it" in errors
-    assert not says(tmp_path / "out" / f"{runs[0].name}.log", "early")
 
 
 @pytest.mark.slow

@@ -4,9 +4,8 @@ The accuracy matrix is a list of rows: row t holds a[t][0], ..., a[t][t], the ac
 task up to t after learning task t, with predictions over all classes seen so far.
 """
 
-import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 class Evaluation:
     """How well all classes seen so far are told apart, in percent.
 
-    A task without a test image has accuracy NaN; `old_accuracy` is None in the first task.
+    The accuracy on tasks without a test image is None, as is `old_accuracy` in the first task.
     """
 
     accuracy: float
     top5: float
     old_accuracy: float | None
-    new_accuracy: float
-    per_task: tuple[float, ...]
+    new_accuracy: float | None
+    per_task: tuple[float | None, ...]
 
 
 def evaluate(
@@ -48,9 +47,9 @@ def evaluate(
     return Evaluation(
         accuracy=_percent(is_correct),
         top5=_percent(rank < min(5, ends[-1])),
-        old_accuracy=_percent(is_correct[task < last]) if last else None,
-        new_accuracy=_percent(is_correct[task == last]),
-        per_task=tuple(_percent(is_correct[task == index]) for index in range(len(ends))),
+        old_accuracy=_percent_of_some(is_correct[task < last]),
+        new_accuracy=_percent_of_some(is_correct[task == last]),
+        per_task=tuple(_percent_of_some(is_correct[task == index]) for index in range(len(ends))),
     )
 
 
@@ -59,29 +58,22 @@ def average_incremental_accuracy(accuracies: Sequence[float]) -> float:
     return statistics.fmean(accuracies)
 
 
-def forgetting(matrix: Sequence[Sequence[float]]) -> float:
+def forgetting(matrix: Sequence[Sequence[float | None]]) -> float:
     """Mean over the tasks j before the last, T, of max_{j <= t < T} a[t][j] - a[T][j]; 0.0 for a single task.
 
     Below zero where earlier tasks became better than they ever were. Tasks without test images do not count.
     """
     *earlier, now = matrix
-    best = [max(row[task] for row in earlier[task:]) for task in range(len(earlier))]
-    return _mean(before - after for before, after in zip(best, now, strict=False))
-
-
-def backward_transfer(matrix: Sequence[Sequence[float]]) -> float:
-    """Mean over the tasks j before the last, T, of a[T][j] - a[j][j]; 0.0 for a single task.
-
-    Below zero where earlier tasks are now worse than when they were learned. Tasks without test images do not count.
-    """
-    *earlier, now = matrix
-    return _mean(now[task] - row[task] for task, row in enumerate(earlier))
-
-
-def _mean(values: Iterable[float]) -> float:
-    """The mean of the values that are not NaN; 0.0 for none."""
-    return statistics.fmean([value for value in values if not math.isnan(value)] or [0.0])
+    columns = [[row[task] for row in earlier[task:]] for task in range(len(earlier))]
+    best = [max((value for value in column if value is not None), default=None) for column in columns]
+    falls = [b - a for b, a in zip(best, now, strict=False) if b is not None and a is not None]
+    return statistics.fmean(falls or [0.0])
 
 
 def _percent(is_correct: NDArray[np.bool_]) -> float:
-    return 100.0 * int(np.count_nonzero(is_correct)) / len(is_correct) if len(is_correct) else math.nan
+    return 100.0 * int(np.count_nonzero(is_correct)) / len(is_correct)
+
+
+def _percent_of_some(is_correct: NDArray[np.bool_]) -> float | None:
+    """The same, or None without images."""
+    return _percent(is_correct) if len(is_correct) else None

@@ -13,7 +13,7 @@ from foster.experiment.folder import RESULTS, RunFolder
 from foster.experiment.parts import has_same_plugins
 from foster.experiment.plan import Plan, make_plan, measured_plan
 from foster.experiment.result import Result
-from foster.experiment.run import Finished, begin, go_on, resumed_settings
+from foster.experiment.run import Finished, begin, go_on
 from foster.reports.results import read_result
 from foster.settings.base import check_used, flat
 from foster.settings.experiment import Settings, load_settings
@@ -85,9 +85,10 @@ def plan(
 def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener, allows_changed_plugin: bool) -> Result:
     work: Callable[..., Finished] = begin
     if resume and folder.holds_run:
-        settings = resumed_settings(settings, folder)
+        settings = settings.model_copy(update={"data": settings.data or folder.settings().data})
         work = partial(go_on, allows_changed_plugin=allows_changed_plugin)
         if folder.is_finished:
+            folder.check_same(settings)
             if not (allows_changed_plugin or has_same_plugins(folder.read_results(), settings)):
                 raise FolderError(
                     f"a plug-in was edited since the run in '{folder.path}' was finished; choose another folder, "

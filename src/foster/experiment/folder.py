@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from foster.errors import FolderError, SettingsError, short
+from foster.errors import FolderError, short
 from foster.events import CheckpointWritten, Event
 from foster.experiment.event_log import EVENTS, end_cut_line, note, read_events
-from foster.settings.base import FREE_SETTINGS, flat, make
+from foster.settings.base import FREE_SETTINGS, flat
 from foster.settings.experiment import Settings, load_settings
 from foster.system.documents import DocumentError, read_document
 from foster.system.files import is_temporary, remove_temporaries, write_json, write_text, written
@@ -56,21 +56,13 @@ class RunFolder:
     def settings(
         self, overrides: Sequence[str] = (), *, plugins: Sequence[str] | None = None, trusts_plugins: bool = False
     ) -> Settings:
-        """The settings of the run that the folder holds, with `overrides` of some of `FREE_SETTINGS`.
+        """The settings of the run that the folder holds, with `overrides`.
 
         `plugins` are imported, and with `trusts_plugins` those that the folder names.
         """
         if not self.holds_run:
             raise FolderError(f"'{self.path}' holds no run ({SETTINGS} is missing)")
-        source = str(self.path / SETTINGS)
-        settings = load_settings(source, overrides, plugins=plugins, trusts_plugins=trusts_plugins)
-        saved = load_settings(source, trusts_plugins=False) if overrides else settings
-        if difference := difference_of(saved.nested(), settings.nested()):
-            raise SettingsError(
-                f"'{self.path}' is a run with {difference}: in the middle of a run only {', '.join(FREE_SETTINGS)} can "
-                "change; start a new run in another folder"
-            )
-        return settings
+        return load_settings(str(self.path / SETTINGS), overrides, plugins=plugins, trusts_plugins=trusts_plugins)
 
     @property
     def resume_command(self) -> str:
@@ -81,12 +73,8 @@ class RunFolder:
         return f"{self.resume_command} --trust-plugins" if settings.plugins else self.resume_command
 
     def check_same(self, settings: Settings) -> None:
-        """A run is continued with the settings it was started with, apart from `FREE_SETTINGS`."""
-        if difference := difference_of(self.settings().nested(), settings.nested()):
-            raise FolderError(
-                f"'{self.path}' holds a run with other settings ({difference}); continue that one with "
-                f"'{self.resume_command}', or choose another folder"
-            )
+        """Refuse to continue the run in the folder with settings that change its result."""
+        check_same_settings(self.settings(), settings, f"'{self.path}' holds a run")
 
     def check_nothing_learned(self) -> None:
         """Refuse a folder with results but no checkpoint: a new start would overwrite the results."""
@@ -167,16 +155,11 @@ def differing_key(before: Mapping[str, Any], now: Mapping[str, Any], counted: Co
     return min(differing, key=lambda key: (key != "method", key), default=None)
 
 
-def difference_of(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The difference between two runs, such as `seed = 1, not 2`; empty where they are the same run."""
-    key = differing_key(before, now)
-    return "" if key is None else f"{key} = {short(flat(before).get(key))}, not {short(flat(now).get(key))}"
-
-
-def check_same_settings(saved: Mapping[str, Any], settings: Settings) -> None:
-    """Refuse to continue a checkpoint with settings that change the result."""
-    if difference := difference_of(make(Settings, saved, "the checkpoint").nested(), settings.nested()):
+def check_same_settings(before: Settings, now: Settings, owner: str) -> None:
+    """Raise FolderError if settings differ that decide what a run learns. `owner` has those `before`."""
+    first, second = before.nested(), now.nested()
+    if key := differing_key(first, second):
         raise FolderError(
-            f"the checkpoint was made with other settings ({difference} as {SETTINGS} says now); "
-            "put it back, or start a new run in another folder"
+            f"{owner} with {key} = {short(flat(first).get(key))}, not {short(flat(second).get(key))}; only "
+            f"{', '.join(FREE_SETTINGS)} can change when a run is continued: start a new run in another folder"
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from foster.evaluation.metrics import Evaluation, average_incremental_accuracy, backward_transfer, forgetting
+from foster.evaluation.metrics import Evaluation, average_incremental_accuracy, forgetting
 
 
 @dataclass
@@ -87,5 +87,4 @@ def metrics(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
         "average_incremental_accuracy": average_incremental_accuracy(accuracy),
         "final_accuracy": accuracy[-1],
         "forgetting": forgetting(matrix),
-        "backward_transfer": backward_transfer(matrix),
     }

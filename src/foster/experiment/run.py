@@ -31,6 +31,7 @@ from foster.methods.base import checked_phases
 from foster.methods.refresh import grown_sizes, phases_of_run
 from foster.networks.modules import on_host
 from foster.networks.network import Network
+from foster.settings.base import make
 from foster.settings.experiment import Settings
 from foster.system.processes import barrier
 from foster.system.signals import StopRequest
@@ -218,7 +219,8 @@ class Experiment:
 
     def _check_same_run(self, state: Mapping[str, Any]) -> None:
         """Refuse a checkpoint of another run."""
-        check_same_settings(state["settings"], self.settings)
+        saved = make(Settings, state["settings"], "the checkpoint")
+        check_same_settings(saved, self.settings, "the checkpoint is of a run")
         if list(self.scenario.class_names) != state["classes"]:
             raise DataError("the classes of the dataset are not those of the checkpoint; were its files exchanged?")
         self._check_plugins(state["plugins"])
@@ -293,17 +295,12 @@ def go_on(
     *,
     allows_changed_plugin: bool = False,
 ) -> Finished:
-    """Continue the run in the folder from its newest checkpoint; only free settings may differ from its own."""
+    """Continue the run in the folder from its newest checkpoint; only `FREE_SETTINGS` may differ from its own."""
+    folder.check_same(settings)
     experiment = Experiment(settings, folder, listener, stop, allows_changed_plugin=allows_changed_plugin)
     with folder.opened():
         folder.keep_settings(settings)
         return _finish(experiment)
-
-
-def resumed_settings(settings: Settings, folder: RunFolder) -> Settings:
-    """The settings to continue the run in `folder` with; a FolderError where it is another run."""
-    folder.check_same(settings)
-    return settings.model_copy(update={"data": settings.data or folder.settings().data})
 
 
 def _finish(experiment: Experiment) -> Finished:

@@ -133,12 +133,13 @@ def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
     """Split the runs of one scenario."""
     told = told_settings(runs)
     shared = _shared(runs, told)
-    datasets = _datasets(runs)
     alike: dict[tuple[Any, ...], list[RunResult]] = {}
-    for run, changes, dataset in sorted(zip(runs, told, datasets, strict=True), key=lambda each: each[0].seed):
+    for run, changes in sorted(zip(runs, told, strict=True), key=lambda each: each[0].seed):
         order = None if across_orders else run.order_seed
-        remark = _remark(run, dataset)
-        key = (run.method, run.augmentation, json.dumps(changes), remark, order, run.recipe, run.classes_seen)
+        remark = _remark(run)
+        # Two folders of photos may make scenarios of one name; an unfinished run has some of the classes only.
+        classes = frozenset(run.classes) if run.finished else None
+        key = (run.method, run.augmentation, json.dumps(changes), remark, order, run.recipe, run.classes_seen, classes)
         alike.setdefault(key, []).append(run)
     groups = []
     for (method, augmentation, changes, remark, *_), members in alike.items():
@@ -167,23 +168,8 @@ def run_names(runs: Sequence[RunResult]) -> list[str]:
     return names
 
 
-def _datasets(runs: Sequence[RunResult]) -> list[str]:
-    """The first class of the dataset of each run, where the runs have different datasets; else empty.
-
-    Two folders of photos make scenarios of the same name. A run that is not finished has some of the classes only.
-    """
-    known: list[frozenset[str]] = []
-    for names in sorted((frozenset(run.classes) for run in runs), key=len, reverse=True):
-        if not any(names <= others for others in known):
-            known.append(names)
-    if len(known) < 2:
-        return [""] * len(runs)
-    return [min(next(names for names in known if names >= set(run.classes)), default="") for run in runs]
-
-
-def _remark(run: RunResult, dataset: str) -> str:
+def _remark(run: RunResult) -> str:
     parts = [
-        f"classes {dataset}, ..." if dataset else "",
         "" if run.finished else f"unfinished, {counted(len(run.accuracy), 'task')}",
         "" if run.evaluated_on == "test" else f"on {run.evaluated_on} images",
     ]

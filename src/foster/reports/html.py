@@ -18,14 +18,13 @@ from foster.bundle.history import entry_title
 from foster.errors import FosterError
 from foster.reports.archive import Archive, BundleArchive, RunArchive, open_archives
 from foster.reports.figures import KINDS
-from foster.reports.groups import by_scenario, presets, titled
+from foster.reports.groups import by_scenario, titled
 from foster.reports.mistakes import ClassRow, calibration_figure, class_rows, confused_pairs, surest_mistakes
 from foster.reports.style import COLOURS, GRID, GROUND, INK, SOFT_INK, SPARE_COLOURS, look_of, styled
 from foster.reports.tables import Grid, accuracy_grids, summary_grids
-from foster.settings.base import FREE_SETTINGS, flat
-from foster.settings.experiment import Settings, load_settings
+from foster.settings.base import flat
+from foster.settings.experiment import Settings
 from foster.settings.methods import METHOD_SETTINGS
-from foster.settings.toml import packaged_names, value_text
 from foster.system.counts import ABSENT, counted, duration, size_text
 from foster.system.files import write_text
 from foster.version import __version__
@@ -46,9 +45,6 @@ THEMED = tuple(
     )
 )
 """Colours that a style sheet can change, for a dark page: each is a CSS variable, `--c` and its hexadecimal digits."""
-
-MACHINE = {*FREE_SETTINGS, "recipe"}
-"""Settings that a command need not repeat as KEY=VALUE: they decide where and how a run computes, or name a recipe."""
 
 
 @dataclass
@@ -263,24 +259,6 @@ def svg(figure: Figure) -> Markup:
 
 
 def command(settings: Settings, folder: Path) -> str:
-    """`foster run PRESET KEY=VALUE... --out NEW`; for a scenario without a preset, the settings are those of the run's
-    folder."""
-    options = [word for name in settings.plugins for word in ("--plugin", name)]
-    options += ["--out", f"{folder}-again"]
-    preset = presets().get(settings.scenario)
-    if preset is None:
-        return shlex.join(["foster", "run", str(folder), *options])
-    recipes = [name for name in settings.recipe.split("+") if name in packaged_names("recipes")]
-    first = [f"method={settings.method}", *(f"recipe={name}" for name in recipes)]
-    before, wanted = (_learned(each) for each in (load_settings(preset, first), settings))
-    # A recipe of one's own is told by the settings that it changed.
-    keys = [key for key in before | wanted if before.get(key) != wanted.get(key)]
-    # What is unset comes first: two budgets of the memory exclude each other.
-    unset = [f"{key}=none" for key in keys if wanted.get(key) is None]
-    changed = [f"{key}={value_text(wanted[key])}" for key in keys if wanted.get(key) is not None]
-    return shlex.join(["foster", "run", preset, *first, *unset, *changed, *options])
-
-
-def _learned(settings: Settings) -> dict[str, Any]:
-    """The settings that decide what is learned, by dotted key."""
-    return {key: value for key, value in flat(settings.nested()).items() if key.split(".")[0] not in MACHINE}
+    """The command that runs the settings in the folder of a run again, in another folder."""
+    plugins = [word for name in settings.plugins for word in ("--plugin", name)]
+    return shlex.join(["foster", "run", str(folder), *plugins, "--out", f"{folder}-again"])

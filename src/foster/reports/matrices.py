@@ -36,7 +36,7 @@ def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = 
         size = len(result.accuracy_matrix)
         values = np.full((size, size), np.nan)
         for row, accuracies in enumerate(result.accuracy_matrix):
-            values[row, : len(accuracies)] = accuracies
+            values[row, : len(accuracies)] = np.array(accuracies, dtype=float)  # None becomes NaN
         picture = axes.imshow(values, vmin=0, vmax=100)
         tested = "test images" if result.counted_by == "tasks learned" else "classes"
         axes.set(xlabel=f"accuracy on the {tested} of task", ylabel="after task")

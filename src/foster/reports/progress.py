@@ -1,6 +1,5 @@
 """Progress of a run on standard error: a live line on a terminal, plain lines elsewhere."""
 
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -255,7 +254,7 @@ def evaluated_text(event: events.Evaluated, state: RunState) -> str:
     is_learn = state.is_learn
     names = ("known", "new", "") if is_learn else ("old", "new", "top-5")
     groups = zip(names, (event.old_accuracy, event.new_accuracy, event.top5), strict=True)
-    known = [f"{name} {value:.2f}" for name, value in groups if name and value is not None and not math.isnan(value)]
+    known = [f"{name} {value:.2f}" for name, value in groups if name and value is not None]
     details = f" ({', '.join(known)})" if known and not (is_learn and len(known) == 1) else ""
     of_what = " of held-out images" if is_learn else ""
     return f"{where_text(event, state)}: {event.accuracy:.2f} %{of_what}{details}"

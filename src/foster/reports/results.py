@@ -1,13 +1,12 @@
 """Read `results.json` files: the source of all tables and figures."""
 
 import itertools
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from foster.errors import DataError
 from foster.settings.methods import METHOD_SETTINGS
@@ -24,12 +23,6 @@ CLASSIFIERS = {"head": "head", "nearest_mean": "nearest mean"}
 """The classifiers with which every method is evaluated, as tables name them."""
 
 
-def _or_none(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-Measured = Annotated[Percent | None, BeforeValidator(_or_none)]
-"""None or NaN where no test image was of such a class."""
 Change = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 
 
@@ -68,12 +61,12 @@ class RunResult:
     evaluated_on: Words = "test"
     result: Words = "head"
     """The variant whose accuracies these are: a classifier (`head`, `nearest_mean`), or a name of the method's own."""
-    new_accuracy: tuple[Measured, ...] = ()
-    """After each task, on the test images of that task."""
-    old_accuracy: tuple[Measured, ...] = ()
+    new_accuracy: tuple[Percent | None, ...] = ()
+    """After each task, on the test images of that task; None where it has none."""
+    old_accuracy: tuple[Percent | None, ...] = ()
     """After each task on the test images of the tasks before it; None after the first."""
-    accuracy_matrix: list[list[float]] = field(default_factory=list)
-    """Row t: after task t on the test images of each task up to t."""
+    accuracy_matrix: list[list[Percent | None]] = field(default_factory=list)
+    """Row t: after task t on the test images of each task up to t; None for a task without test images."""
     classes: tuple[str, ...] = ()
     """All names in order of arrival."""
     environment: dict[str, Any] = field(default_factory=dict)

@@ -164,7 +164,6 @@ def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -
 def _note(groups: Sequence[Group], *, has_different_orders: bool) -> str:
     """Why the rows cannot be compared; empty if they can."""
     has_different = {
-        "classes": any(group.remark.startswith("(classes ") for group in groups),
         "class orders": has_different_orders,
         "augmentations": len({group.augmentation for group in groups}) > 1,
     }

@@ -40,7 +40,7 @@ from foster.sweep.job import (
 )
 from foster.system.counts import counted
 from foster.system.files import user_path
-from foster.system.locking import locked, writer_of
+from foster.system.locking import locked
 from foster.system.output import show
 from foster.system.signals import Stopped, heard_signals, stop_on_signals
 
@@ -286,7 +286,6 @@ class _Executor:
         self._heard = heard
         self._num_forwarded = 0
         self._jobs: list[Job] = []
-        self._held_up: set[str] = set()
 
     def execute(self) -> list[RunStatus]:
         """Execute all runs until each is finished, failed or stopped."""
@@ -329,21 +328,13 @@ class _Executor:
         for run in self._waiting:
             is_for_gpu = needs_gpu(self._settings[run.name], self._has_gpus)
             slot = next((slot for slot in self._free if (slot.gpu is not None) == is_for_gpu), None)
-            if slot is None or self._is_held_up(run):
+            if slot is None:
                 continue
             try:
                 self._jobs.append(start(run, self._settings[run.name], slot, self._environment, self._spawn))
                 self._free.remove(slot)
             except (FosterError, OSError) as error:
                 run.state, run.message = State.FAILED, str(error)
-
-    def _is_held_up(self, run: RunStatus) -> bool:
-        """Whether another process writes to the run's folder, such as a run of a killed sweep that is still saving."""
-        writer = writer_of(run.folder)
-        if writer and run.name not in self._held_up:
-            self._held_up.add(run.name)
-            self._display.say(f"{run.name}: {writer} is writing to its folder; waiting for it")
-        return bool(writer)
 
     def _look(self) -> None:
         """Read the events of the runs, and free the slots of those that have ended."""

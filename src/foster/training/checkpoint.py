@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import safetensors.torch
-from pydantic import ConfigDict, Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 from torch import Tensor
 
 from foster.errors import FolderError, words_of
@@ -61,8 +61,6 @@ class _File(Document):
 
 
 class _Manifest(Document):
-    model_config = ConfigDict(allow_inf_nan=True)  # an accuracy without test images is NaN
-
     schema_version: Literal[1] = Field(alias="schema")
     state: dict[str, JsonValue]
     files: dict[Annotated[str, Field(pattern=_PART_NAME)], _File]
