@@ -1,4 +1,4 @@
-"""Pictures for augmentations, the way to Pillow's images and back, and AutoAugment's operations done at once."""
+"""Pictures for augmentations, and the way to Pillow's images and back."""
 
 from functools import cache
 
@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from foster.data.augmentation.autoaugment import Decisions, plan
-from foster.data.augmentation.operations import OPERATIONS, send
+from foster.data.augmentation.autoaugment import Decisions
+from foster.data.augmentation.operations import by_pillow
 
 
 @cache
@@ -44,17 +44,6 @@ def from_pillow(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1)
 
 
-def operated(name: str, images: Tensor, magnitudes: Tensor) -> Tensor:
-    """Images `[n, 3, H, W]` uint8 after one operation with signed magnitudes `[n]` float64 on the CPU."""
-    images, operation = images.clone(memory_format=torch.contiguous_format), OPERATIONS[name]
-    family = [member for member, other in OPERATIONS.items() if other.change is operation.change]
-    counts = [len(images) * (member == name) for member in family]
-    parameters = operation.prepare(magnitudes.double().numpy(), *images.shape[2:])
-    operation.change(images, counts, *send([parameters], images.device))
-    return images
-
-
 def decided(images: Tensor, decisions: Decisions) -> Tensor:
-    """Images `[n, 3, H, W]` uint8 with each image's first operation applied, then its second."""
-    work = plan(decisions, *images.shape[2:])
-    return work.change(images, *send(work.arrays, images.device))
+    """Images `[n, 3, H, W]` uint8 with each image's first operation applied, then its second, by Pillow."""
+    return by_pillow(images, decisions.operations.tolist(), decisions.magnitudes.tolist())

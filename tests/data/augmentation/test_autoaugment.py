@@ -1,11 +1,9 @@
 import math
 
-import numpy as np
 import pytest
 import torch
-from pillow_images import decided, operated, photo_tiles
 
-from foster.data.augmentation.autoaugment import MAGNITUDES, POLICIES, SIGNED, Decisions, draw
+from foster.data.augmentation.autoaugment import MAGNITUDES, POLICIES, SIGNED, draw
 from foster.data.augmentation.operations import OPERATIONS
 
 NAMES = list(OPERATIONS)
@@ -65,22 +63,3 @@ def test_signs_are_fair_coins_for_signed_operations_only(policy: str) -> None:
             assert_share(num_negative, len(magnitudes), 0.5)
         else:
             assert num_negative == 0
-
-
-def test_any_mixture_of_operations_equals_each_image_alone() -> None:
-    """Also pairs that no policy has: a policy never mixes, for example, both shears. Images need not be square."""
-    images, chance = photo_tiles(32, 24, 256), np.random.default_rng(0)
-    operations = chance.integers(-1, len(NAMES), (len(images), 2))
-    magnitudes = np.zeros(operations.shape)
-    for place, operation in np.ndenumerate(operations):
-        name = NAMES[operation]
-        magnitudes[place] = chance.choice(MAGNITUDES[name]) * (chance.choice((-1, 1)) if name in SIGNED else 1)
-    expected = []
-    for image, names, sizes in zip(images.split(1), operations.tolist(), torch.from_numpy(magnitudes), strict=True):
-        for operation, magnitude in zip(names, sizes, strict=True):
-            if operation >= 0:
-                image = operated(NAMES[operation], image, magnitude.view(1))
-        expected.append(image)
-
-    decisions = Decisions(torch.from_numpy(operations), torch.from_numpy(magnitudes))
-    assert torch.equal(decided(images, decisions), torch.cat(expected))

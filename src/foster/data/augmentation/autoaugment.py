@@ -4,17 +4,16 @@ The policies are those of the paper (Cubuk et al., 2019) for CIFAR-10 and for Im
 public PyTorch port that FOSTER used.
 """
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foster.data.augmentation.operations import FAMILIES, OPERATIONS, Change, Work, by_kernel
+from foster.data.augmentation.operations import OPERATIONS, Work, by_kernel, by_pillow
 
 NUM_SLOTS = 2
 
@@ -148,52 +147,7 @@ def draw(policy: str, num_images: int, generator: torch.Generator) -> Decisions:
 
 def works(decisions: Decisions, height: int, width: int, has_kernels: bool) -> Sequence[Work]:
     """The work for images of this size: with kernels, one for each of the two operations; otherwise one for both."""
-    if not has_kernels:
-        return [plan(decisions, height, width)]
     operations, magnitudes = (values.numpy() for values in decisions)
+    if not has_kernels:
+        return [Work((), lambda images: by_pillow(images, operations.tolist(), magnitudes.tolist()))]
     return [by_kernel(operations[:, slot], magnitudes[:, slot], height, width) for slot in range(NUM_SLOTS)]
-
-
-class _Pass(NamedTuple):
-    """One family of operations, applied to its images."""
-
-    change: Change
-    positions: NDArray[np.int64]  # of its images, grouped by operation
-    counts: list[int]  # the number of images of each operation
-    parameters: NDArray[Any]
-
-
-def plan(decisions: Decisions, height: int, width: int) -> Work:
-    """The work without kernels: each family is applied to all of its images at once, first operations first."""
-    operations, magnitudes = (values.numpy().T for values in decisions)
-    passes = [
-        family_pass
-        for slot in range(NUM_SLOTS)
-        for family_pass in _passes(operations[slot], magnitudes[slot], height, width)
-    ]
-    arrays = [array for family_pass in passes for array in (family_pass.positions, family_pass.parameters)]
-
-    def change(images: Tensor, *tensors: Tensor) -> Tensor:
-        images = images.clone(memory_format=torch.contiguous_format)
-        for family_pass, positions, parameters in zip(passes, tensors[::2], tensors[1::2], strict=True):
-            members = images.index_select(0, positions)
-            family_pass.change(members, family_pass.counts, parameters)
-            images.index_copy_(0, positions, members)
-        return images
-
-    return Work(arrays, change)
-
-
-def _passes(operations: NDArray[np.int64], magnitudes: NDArray[np.float64], height: int, width: int) -> Iterator[_Pass]:
-    """The passes for one operation of each image; families without images have none."""
-    numbers = itertools.count()
-    for family in FAMILIES:
-        members = [np.flatnonzero(operations == next(numbers)) for _ in family.operations]
-        rows = [
-            operation.prepare(magnitudes[where], height, width)
-            for operation, where in zip(family.operations, members, strict=True)
-            if len(where)
-        ]
-        if rows:
-            counts = [len(where) for where in members]
-            yield _Pass(family.change, np.concatenate(members), counts, np.concatenate(rows))

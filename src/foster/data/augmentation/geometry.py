@@ -1,12 +1,10 @@
-"""Geometric operations on batches of images: crops, translations, rotations and shears, computed as in Pillow.
+"""Crops of batches of images, computed as in Pillow, and the coefficients of translations and rotations for the kernel.
 
 Images are `[n, 3, H, W]` uint8, and every image has its own parameters. Positions and weights are integers, or float64
-as in Pillow, so results do not depend on the device and equal Pillow's (shears except for rounding). Parameters are
-prepared on the CPU with NumPy. `transform_nearest` and `shear` work in place.
+as in Pillow, so results do not depend on the device. Parameters are prepared on the CPU with NumPy.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +33,8 @@ def crop(images: Tensor, windows: Tensor, padding: int) -> Tensor:
     """Add a black border of `padding` pixels to each image, and cut out a window of the original size."""
     num_channels, padded_width = images.shape[1], images.shape[3] + 2 * padding
     pixels = F.pad(images, (padding,) * 4).flatten(2)
-    rows, columns = _axes(images)
+    rows = torch.arange(images.shape[2], device=images.device).unsqueeze(1)
+    columns = torch.arange(images.shape[3], device=images.device)
     starts, directions = windows.view(-1, 2, 1, 1).unbind(1)
     index = torch.add(starts, rows, alpha=padded_width) + directions * columns
     return pixels.gather(2, index.flatten(1).unsqueeze(1).expand(-1, num_channels, -1)).view_as(images)
@@ -66,21 +65,6 @@ def _resize(images: Tensor, start: Tensor, length: Tensor, dim: int) -> Tensor:
     return (total >> RESIZE_BITS).to(torch.uint8)
 
 
-def transform_nearest(images: Tensor, counts: Sequence[int], coefficients: Tensor) -> None:
-    """Output pixel (x, y) becomes input pixel (a x + b y + c, d x + e y + f), or grey outside of the image.
-
-    `coefficients` `[n, 6]` int64 are a to f as fixed-point numbers; c and f include the border of one pixel.
-    """
-    _, num_channels, height, width = images.shape
-    rows, columns = _axes(images)
-    by_column, by_row, offset = coefficients.view(-1, 2, 3, 1, 1).unbind(2)
-    x, y = (((by_row * rows + offset) + by_column * columns) >> FIXED_POINT).unbind(1)
-    # A grey border of one pixel represents everything outside.
-    pixels = F.pad(images, (1,) * 4, value=FILL).flatten(2)
-    index = torch.add(x.clamp_(0, width + 1), y.clamp_(0, height + 1), alpha=width + 2)
-    torch.gather(pixels, 2, index.flatten(1).unsqueeze(1).expand(-1, num_channels, -1), out=images.flatten(2))
-
-
 def translation_x(magnitudes: NDArray[np.float64], height: int, width: int) -> NDArray[np.int64]:
     """The coefficients of a translation to the left, by a share of the width, in whole pixels."""
     return _fixed_point(len(magnitudes), 1, 0, np.floor(magnitudes * width + 0.5), 0, 1, 0)
@@ -104,45 +88,10 @@ def rotation(degrees: NDArray[np.float64], height: int, width: int) -> NDArray[n
 
 
 def _fixed_point(num_images: int, *coefficients: float | NDArray[np.float64]) -> NDArray[np.int64]:
-    """The coefficients a to f, each one number or one for each image, as rows for `transform_nearest`."""
+    """The coefficients a to f, each one number or one for each image, as rows for the kernel: output pixel (x, y) is
+    input pixel (a x + b y + c, d x + e y + f) of the image in a border of one pixel."""
     rows = np.empty((num_images, 6))
     for position, values in enumerate(coefficients):
         rows[:, position] = values
     rows[:, 2::3] += 1  # the border
     return np.floor(rows * (1 << FIXED_POINT) + 0.5).astype(np.int64)
-
-
-def shear(images: Tensor, counts: Sequence[int], slopes: Tensor) -> None:
-    """Shear the first `counts[0]` images along x and the others along y; `slopes` `[n]` float64 in pixels a line."""
-    num_x, num_y = counts
-    if num_x:
-        _shear_x(images[:num_x], slopes[:num_x])
-    if num_y:
-        _shear_x(images[num_x:].transpose(2, 3), slopes[num_x:])
-
-
-def _shear_x(images: Tensor, slopes: Tensor) -> None:
-    """Shear along x with cubic interpolation, in Pillow's order of float64 operations; `slopes` is `[n]`."""
-    num_images, num_channels, height, width = images.shape
-    rows, columns = _axes(images, first=0.5)
-    x = slopes.view(-1, 1, 1) * rows + columns
-    is_outside = (x < 0) | (x >= width)
-    x -= 0.5
-    left = x.floor()
-    fraction = (x - left).unsqueeze(1)
-    taps = torch.arange(-1, 3, device=images.device).view(4, 1)
-    index = (left.long().unsqueeze(2) + taps).clamp_(0, width - 1).flatten(2)
-    pixels = images.gather(3, index.unsqueeze(1).expand(-1, num_channels, -1, -1)).to(torch.int16)
-    before, here, after, beyond = pixels.view(num_images, num_channels, height, 4, width).unbind(3)
-    drop = before - here
-    cubic = (beyond - after) - drop
-    square = drop - cubic
-    values = (cubic * fraction).add_(square).mul_(fraction).add_(after - before).mul_(fraction).add_(here)
-    images.copy_(values.clamp_(0, 255).masked_fill_(is_outside.unsqueeze(1), FILL))
-
-
-def _axes(images: Tensor, first: float = 0) -> tuple[Tensor, Tensor]:
-    """Row numbers `[H, 1]` and column numbers `[W]`, starting from `first`."""
-    height, width = images.shape[2:]
-    numbers = torch.arange(first, first + max(height, width), device=images.device)
-    return numbers[:height].unsqueeze(1), numbers[:width]
