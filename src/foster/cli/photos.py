@@ -59,10 +59,10 @@ def check(
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
-    """Look at photos before learning: unreadable, tiny, double, in two classes, in the test, probably mislabelled.
+    """Check photos before learning: unreadable, tiny or duplicate, in two classes or in the test set, mislabelled.
 
-    Nothing is changed. Exits with 0 where nothing or only remarks were found, with 1 where there are problems, and with
-    2 where the photos cannot be looked at.
+    Nothing is changed. The exit code is 0 if nothing or only remarks were found, 1 if there are problems, and 2 if the
+    photos cannot be checked.
 
     Example: foster check photos/february --test photos/test --out sheet.png
     """
@@ -135,8 +135,8 @@ def learn(
 ) -> None:
     """Learn new classes, and more images of known ones, from photos; write a bundle that can go on learning.
 
-    The photos may be deleted afterwards: the bundle keeps what it needs, and up to 2,000 photos. Where it is
-    interrupted, the same command continues.
+    The photos may be deleted afterwards: the bundle keeps what it needs, and up to 2,000 photos. If it is interrupted,
+    the same command continues.
 
     Example: foster learn photos/january --bundle bundles/january
     """

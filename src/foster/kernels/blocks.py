@@ -63,8 +63,8 @@ def trained_block(maps: Tensor, first: Layer, second: Layer, shortcut: Shortcut,
 
 
 class _Normalised(NamedTuple):
-    """What the backward pass of a layer needs: the convolution's output, the BatchNorm's coefficients, and the layer's
-    output."""
+    """The tensors that the backward pass of a layer needs: the convolution's output, the BatchNorm's coefficients, and
+    the layer's output."""
 
     maps: Tensor
     coefficients: Tensor

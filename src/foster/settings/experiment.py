@@ -137,7 +137,7 @@ class Settings(CommonSettings):
 
     @property
     def facts(self) -> DatasetFacts:
-        """What the settings tell of the dataset; no file is read."""
+        """The facts of the dataset that follow from the settings; no file is read."""
         return dataset_facts(self.dataset, self.data_asked)
 
     def sizes_of_tasks(self, facts: DatasetFacts | None = None) -> tuple[int, ...]:
@@ -238,8 +238,8 @@ def load_settings(
     """Settings from a preset's name, a TOML file or nothing, then recipes (a keyword, or each as `recipe=NAME`), then
     `key=value` overrides, then keywords that are not None. `asked` tells in messages where the overrides stand.
 
-    `plugins`, and those that the source names, are imported first. Those that a run folder names are imported only
-    where `trusts_plugins` is True: a stranger may have made it. Else they must be among the imported ones.
+    `plugins`, and those that the source names, are imported first. Plug-ins that a run folder names are imported only
+    if `trusts_plugins` is True, because a stranger may have made the folder; otherwise they must be imported already.
     """
     data, origin, folder = _read_source(source)
     if trusts_plugins is None:

@@ -31,7 +31,7 @@ PUBLISHED_BATCH_SIZE = 128
 PRETRAINED_MAX_GRADIENT = 1.0
 
 AUTO, CLOSED_FORM = "auto", "closed_form"
-"""Words for `method` beside those of methods that are trained."""
+"""Values of `method` that do not name a method."""
 
 KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size")
 """Settings that the first learn fixes for the bundle's life, beside the pretrained weights."""
@@ -41,7 +41,7 @@ MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes", "plu
 
 
 class LearnerSettings(CommonSettings):
-    """Everything that decides how a learner learns. None means: from `training` or from the data."""
+    """All settings of a learner. None means that `training` or the data decide."""
 
     listing = "foster learn --keys"
     named = MappingProxyType({"training": PRESETS})
@@ -49,14 +49,14 @@ class LearnerSettings(CommonSettings):
     untrained = (AUTO, CLOSED_FORM)
 
     method: str = AUTO
-    """How photos are learned. `closed_form`: the pretrained backbone stays as it is, and the head follows from sums
-    over the features of all photos. A method such as `foster` trains the network. `auto` takes the closed form where
-    the backbone is pretrained, else foster."""
+    """How photos are learned. `closed_form`: the pretrained backbone is frozen, and the head is computed from sums over
+    the features of all photos. A method such as `foster` trains the network. `auto` is the closed form if the backbone
+    is pretrained, else foster."""
     training: Literal["fast", "standard", "paper"] = "standard"
     """How long to train, and how much to hold out."""
     backbone: str = "auto"
-    """A name, `timm:NAME`, or `auto`: efficientnet_lite0, pretrained; where images of up to 64 pixels are trained,
-    resnet32."""
+    """A name, `timm:NAME`, or `auto`: the pretrained efficientnet_lite0, or resnet32 if a method trains images of up to
+    64 pixels."""
     weights: str = ""
     """A .safetensors file with pretrained weights of the backbone; only the first learn needs it, or with method=joint
     every learn."""
@@ -65,21 +65,21 @@ class LearnerSettings(CommonSettings):
     image_size: Literal["auto"] | tuple[int, int] = "auto"
     """Height and width of the network's images, such as `192` or `96x128`; pictures of another aspect are stretched."""
     memory_total: int | None = Field(default=None, ge=0)
-    """Images that are kept in all, held-out ones included; 2000 where memory_per_class is not given either. In closed
+    """How many images are kept in all, including held-out ones; 2000 if memory_per_class is not given either. In closed
     form it may be 0: no photo is kept."""
     validation_share: float | None = Field(default=None, ge=0, le=0.5)
     """The share of the new images that is never trained on, to measure accuracy and to calibrate confidence."""
     learning_rate_scale: float | None = Field(default=None, gt=0, le=1e6)
-    """Multiplies every learning rate; by default 0.1 where the backbone began pretrained, else batch_size / 128."""
+    """The factor on every learning rate; by default 0.1 for a pretrained backbone, else batch_size / 128."""
     epochs_scale: float | None = Field(default=None, gt=0, le=1e6)
-    """Multiplies the epochs of every phase; given, it is used exactly."""
+    """The factor on the epochs of every phase; by default it follows from `training` and the number of images."""
     batch_size: int | None = Field(default=None, ge=2)
     """Images in one optimizer step; by default 16 to 128, so that an epoch has at least 20 steps."""
     augmentation: str | Augmentation = "by_size"
     """none, shift, plain, auto, photo or photo-auto. All but none and shift mirror images: not for text or digits,
     unless augmentation.flip=false is added."""
     max_unreadable: int | None = Field(default=None, ge=0)
-    """Stop when more images than this cannot be read; by default 10 %, but 3 at least and 100 at most."""
+    """Stop if more images than this cannot be read; by default 10 %, but at least 3 and at most 100."""
 
     @field_validator("image_size", mode="before")
     @classmethod
@@ -98,7 +98,7 @@ class LearnerSettings(CommonSettings):
 
     @property
     def memory_budget(self) -> int:
-        """How many images are kept in all, where memory_per_class does not say how many of each class."""
+        """How many images are kept in all, if memory_per_class is not set."""
         return DEFAULT_MEMORY_TOTAL if self.memory_total is None else self.memory_total
 
     @property
@@ -121,7 +121,7 @@ class LearnerSettings(CommonSettings):
         return total // num_classes
 
     def epochs_factor(self, steps_per_epoch: int, is_pretrained: bool = False) -> float:
-        """By what the method's published epochs are multiplied for a set of this many steps an epoch."""
+        """The factor on the method's published epochs, for this many steps an epoch."""
         if self.epochs_scale is not None:
             return self.epochs_scale
         preset = PRESETS[self.training]
@@ -130,8 +130,9 @@ class LearnerSettings(CommonSettings):
         return max(length.epochs_scale, min(1.0, needed))
 
     def scaled_options(self, steps_per_epoch: int, is_pretrained: bool, batch_size: int) -> MethodSettings:
-        """The method's settings with epochs and learning rates as they are to be used, and what is auto decided:
-        published rates are those of batches of 128, and from scratch smaller ones take smaller steps."""
+        """The method's settings with the epochs and learning rates to be used, and without `auto`.
+
+        Published rates are for batches of 128. From scratch, the rate of smaller batches is reduced in proportion."""
         rate = 1.0 if is_pretrained else min(1.0, batch_size / PUBLISHED_BATCH_SIZE)
         factor = self.epochs_factor(steps_per_epoch, is_pretrained)
         options = self.scheduled(factor, is_pretrained, rate)
@@ -142,8 +143,8 @@ class LearnerSettings(CommonSettings):
         return options.model_copy(update=decided)
 
     def nested(self) -> dict[str, Any]:
-        """As complete, without what belongs to the machine: of the weights' file, only the name, and of plug-ins those
-        that a bundle needs."""
+        """As `complete`, without settings of the machine; with only the name of the weights' file, and only the
+        plug-ins that a bundle needs."""
         data = {key: value for key, value in self.complete().items() if key not in MACHINE_KEYS}
         needed = plugins_of({"method": self.method, "backbone": self.backbone})
         plugins = {"plugins": list(needed)} if needed else {}
@@ -164,8 +165,8 @@ def learner_settings(
 ) -> LearnerSettings:
     """Settings from keywords that are not None and `key=value` overrides, over those of `base`.
 
-    Over a base, only what is given changes, inside tables as well; but `training` takes the place of the base's epochs
-    and share of held-out images too. Where the base has learned, what its first `learn` decided for good must stay.
+    With a base, only the given keys change, inside tables as well; `training` also replaces the epochs and the share of
+    held-out images of the base. If the base has learned, settings that its first `learn` fixed cannot change.
     """
     before: dict[str, Any] = {} if base is None else base.complete()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}

@@ -49,10 +49,10 @@ SIDES = (8, 1024)
 """The shortest and the longest side that images of a network may have."""
 
 SMALLEST_FROZEN_SIDE = 32
-"""The pretrained backbones halve the side five times: of smaller images hardly anything is left."""
+"""The pretrained backbones halve the side five times, so the last maps of smaller images would be empty."""
 
 SMALL_SIDE = 64
-"""Images of up to so many pixels a side are icons, digits and thumbnails; larger ones are photos."""
+"""Images of up to this many pixels a side are icons, digits and thumbnails; larger ones are photos."""
 
 SMALLEST_BATCH = 16
 PHOTO_SIDES = (96, 128, 160, 192, 224)
@@ -64,7 +64,7 @@ PRETRAINED = "efficientnet_lite0"
 
 
 def image_side_for(typical_side: int, largest: int = 224) -> int:
-    """The side of the network's images: the typical side itself where it is small, and above it one of five."""
+    """The side of the network's images: a small typical side itself, rounded; for photos one of PHOTO_SIDES."""
     if min(typical_side, largest) <= SMALL_SIDE:
         return max(8, min(SMALL_SIDE, largest, 4 * round(typical_side / 4)))
     sides = [side for side in PHOTO_SIDES if side <= largest]
@@ -89,13 +89,13 @@ def backbone_for(image_size: tuple[int, int]) -> str:
 
 
 def frozen_side_for(on_gpu: bool) -> int:
-    """The side of the images that a frozen backbone sees, small ones enlarged: it was pretrained on things of that
-    size (results/notes/photo-heads.md)."""
+    """The side of the images that a frozen backbone sees. Small images are enlarged, because the backbone was
+    pretrained on things of that size (results/notes/photo-heads.md)."""
     return 224 if on_gpu else 192
 
 
 def augmentation_for(image_size: tuple[int, int], preset: str) -> str:
-    """The default augmentation: small images bear only small shifts, and a short training only a weak augmentation."""
+    """The default augmentation: only shifts for small images, and a weak augmentation for a short training."""
     side = min(image_size)
     limits = {16: "shift", 24: "plain", 65: PRESETS[preset].augmentation}
     return next((name for limit, name in limits.items() if side < limit), "photo")

@@ -17,7 +17,7 @@ Turns = Annotated[
 
 
 FIELD_FIRST_TASK = with_milestones(200, 60, 120, 170, weight_decay=5e-4)
-"""How the field trains the first task of most baselines."""
+"""The usual schedule of the first task of most baselines."""
 
 
 class MethodSettings(Frozen):
@@ -26,9 +26,9 @@ class MethodSettings(Frozen):
     built_by: ClassVar[str | type[Any]]
     """The class of the method, or where to import it from: `module:Class`."""
     summary: ClassVar[str] = ""
-    """What it does, in a line for `foster list methods`."""
+    """A description in one line, for `foster list methods`."""
     paper: ClassVar[str] = ""
-    """Where it was published."""
+    """Its publication."""
     look: ClassVar[tuple[str, str] | None] = None
     """Colour and marker of its curves. Our colours are from colour-blind safe palettes (Okabe and Ito; Tol)."""
     classifies_by: ClassVar[Literal["head", "nearest_mean"]] = "head"

@@ -1,8 +1,8 @@
 """Plug-ins: modules from outside that register methods, datasets and backbones when they are imported.
 
 Importing a module runs it, so it must have been asked for by the user: in a settings file of their own, on the command
-line, from Python, or by installing a package with an entry point. What a run folder or a bundle names is never imported
-by itself.
+line, from Python, or by installing a package with an entry point. A plug-in is never imported only because a run folder
+or a bundle names it.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ _importing: list[str] = []
 def register(kind: Kind, table: MutableMapping[str, Thing], name: str, thing: Thing, maker: Any) -> None:
     """Add `thing` to a table of names; `maker` is the class or function that makes it.
 
-    What the same class or function registered before, as a cell of a notebook that is run again, is replaced.
+    A name that the same class or function registered before is replaced: a cell of a notebook may run again.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
         raise SettingsError(f"the name of a {kind} has small letters, digits, - and _, unlike '{name}'")
@@ -72,7 +72,7 @@ def plugins_of(names: Mapping[Kind, str]) -> tuple[str, ...]:
 
 
 def needed_plugins(asked: Iterable[str], names: Mapping[Kind, str]) -> tuple[str, ...]:
-    """Of the plug-ins that were `asked` for, those that the `names` come from, and those that register nothing."""
+    """The plug-ins among `asked` that registered one of the `names`, and those that registered nothing."""
     used, registering = plugins_of(names), {origin.plugin for origin in _ORIGINS.values()}
     return tuple(each for each in asked if _module_name(each) in used or _module_name(each) not in registering)
 

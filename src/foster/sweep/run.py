@@ -46,7 +46,7 @@ from foster.system.signals import Stopped, heard_signals, stop_on_signals
 
 SECONDS_BETWEEN_LOOKS = 0.25
 PHOTOS = "folder"
-"""The dataset that is another one in another `data` folder."""
+"""The dataset whose classes depend on the folder in `data`."""
 
 
 def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
