@@ -153,8 +153,8 @@ def _subset(all_names: list[str], root: Path) -> list[str]:
         return all_names
     if len(all_names) != NUM_CLASSES:
         raise DataError(
-            f"'{shown(root / 'train')}' has {len(all_names)} class folders: the 100 classes are chosen from all "
-            f"{NUM_CLASSES:,}, or are all that is there"
+            f"'{shown(root / 'train')}' has {len(all_names)} class folders: ImageNet-100 needs all "
+            f"{NUM_CLASSES:,} classes of ImageNet, or exactly its own {NUM_OF_SUBSET}"
         )
     return subset_names(all_names)
 

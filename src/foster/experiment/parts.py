@@ -166,7 +166,7 @@ def planned_engine(
         against = obstacles(settings, on_gpu, dtype)
         for name, obstacle in against.items():
             if getattr(settings, name) == "on" and obstacle:
-                raise DeviceError(f"engine.{name}=on cannot be had here: {obstacle}; use engine.{name}=auto")
+                raise DeviceError(f"engine.{name}=on cannot be used here: {obstacle}; use engine.{name}=auto")
         used = {name: getattr(settings, name) != "off" and not obstacle for name, obstacle in against.items()}
         resident, statistics = settings.resident, settings.statistics
         return Engine(device, mean, std, dtype, **used, resident=resident, statistics=statistics)

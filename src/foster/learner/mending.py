@@ -99,7 +99,7 @@ def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]
     staying = [k for k in range(knowledge.num_classes) if k not in gone]
     if not staying:
         last = f"'{knowledge.class_names[0]}' is the last class" if len(gone) == 1 else "no class would be left"
-        raise DataError(f"{last}: a classifier knows one at least; delete the bundle instead")
+        raise DataError(f"{last}: a classifier needs at least one class; delete the bundle instead")
     regrouping = Regrouping(tuple((k,) for k in staying), tuple(knowledge.class_names[k] for k in staying))
     names = tuple(knowledge.class_names[k] for k in gone)
     store = knowledge.store
@@ -378,7 +378,7 @@ def _network_of_groups(
     for class_id, group in enumerate(regrouping.groups):
         if len(group) > 1 and not len(exemplars) and not isinstance(before.head, ClosedFormHead):
             raise DataError(
-                f"method '{method}' keeps no exemplars, from which the output of a merged class is found; "
+                f"method '{method}' keeps no exemplars, which are needed to merge classes; "
                 "use method=foster or another that does"
             )
         if len(group) > 1 and isinstance(before.head, Head) and isinstance(network.head, Head):

@@ -354,8 +354,8 @@ def _check_kept_photos(untrained: Knowledge) -> None:
     for class_id, name in enumerate(untrained.class_names):
         if class_id >= len(kept) or not kept[class_id]:
             raise DataError(
-                f"no photo is kept of '{name}', so the network cannot be trained on it; go on without method=..., or "
-                "give photos of all classes to a first learn"
+                f"no photo is kept of '{name}', so the network cannot be trained on it; leave out method=..., or "
+                "start a new bundle from photos of all classes"
             )
 
 

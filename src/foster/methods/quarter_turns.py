@@ -39,7 +39,9 @@ class TurnedNetwork(nn.Module):
         """With a new head on `num_features` features. Raises SettingsError if the images are not square."""
         height, width = task.training.image_size
         if height != width:
-            raise SettingsError(f"first_turns, boost_turns: quarter turns need square images, not {height} x {width}")
+            raise SettingsError(
+                f"quarter turns need square images, not {height} x {width}: leave out the settings *_turns"
+            )
         with method.initialising(task, purpose):
             return cls(network, Head(num_features, 4 * task.num_total).to(method.context.device))
 

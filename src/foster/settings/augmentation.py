@@ -58,8 +58,8 @@ def augmentation_table(asked: Any, origin: str) -> Any:
     if isinstance(asked, str):
         if asked not in AUGMENTATIONS:
             raise SettingsError(
-                "parts can be changed of an augmentation that is named, as in 'augmentation=auto "
-                f"augmentation.flip=false', not of '{asked}'{suggestion(asked, AUGMENTATIONS)} (in {origin})"
+                "only a named augmentation has parts that can be changed, as in 'augmentation=auto "
+                f"augmentation.flip=false', not '{asked}'{suggestion(asked, AUGMENTATIONS)} (in {origin})"
             )
         asked = AUGMENTATIONS[asked]
     return dict(asked) if isinstance(asked, Augmentation | Mapping) else asked

@@ -48,7 +48,7 @@ def register(kind: Kind, table: MutableMapping[str, Thing], name: str, thing: Th
     A name that the same class or function registered before is replaced: a cell of a notebook may run again.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
-        raise SettingsError(f"the name of a {kind} has small letters, digits, - and _, unlike '{name}'")
+        raise SettingsError(f"the name of a {kind} consists of small letters, digits, - and _, unlike '{name}'")
     plugin = _importing[-1] if _importing else maker.__module__
     origin = Origin(plugin, f"{maker.__module__}.{getattr(maker, '__qualname__', name)}")
     there = _ORIGINS.get((kind, name))

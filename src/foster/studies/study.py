@@ -87,7 +87,7 @@ class Study(Frozen):
         if (self.draw == "axis" or self.claims) and len(self.presets) > 1:
             raise ValueError("claims and draw = 'axis' need a study of one preset")
         if self.draw == "axis" and any(variant.at is None for variant in self.variants):
-            raise ValueError("draw = 'axis' needs a place 'at' of every variant")
+            raise ValueError("draw = 'axis' needs 'at' in every variant")
         return self
 
 

@@ -120,7 +120,7 @@ def _check(run: PlannedRun, out: Path) -> None:
     if run.settings.data and not user_path(run.settings.data).is_dir():
         raise DataError(
             f"there is no folder '{run.settings.data}' for the data (--data, or data in the settings); "
-            "where it is to be downloaded, make the folder first"
+            "to download the data, create the folder first"
         )
     folder = RunFolder(out / run.name)
     if folder.holds_run:
