@@ -362,7 +362,7 @@ def prediction_line(prediction: "Prediction", width: int) -> str:
 
 def evaluation_text(report: "EvaluationReport") -> str:
     """The classes with the lowest accuracy first."""
-    from foster.learner.reports import UNKNOWN
+    from foster.learner.reports import UNKNOWN, wilson_interval
 
     rows = [
         (entry.name, str(entry.num_images), percent(entry.accuracy), entry.mistaken_for or ABSENT)
@@ -371,7 +371,8 @@ def evaluation_text(report: "EvaluationReport") -> str:
     text = columns("lrrl", ("class", "images", "accuracy", "most often mistaken for"), rows)
     on = f"{counted(report.num_images, 'image')} of {counted(len(report.classes), 'class')}"
     text += f"\naccuracy {report.accuracy:.2f} % on {on}"
-    text += f" (mean over classes {report.class_accuracy:.2f} %)"
+    low, high = wilson_interval(round(report.accuracy * report.num_images / 100), report.num_images)
+    text += f" (95 % interval {low:.1f} to {high:.1f} %, mean over classes {report.class_accuracy:.2f} %)"
     text += f", confidence off by {report.calibration_error:.1f} points\n"
     if report.num_trained_on:
         text += (

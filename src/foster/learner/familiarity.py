@@ -18,8 +18,8 @@ KEPT_SHARE = 0.95
 """The share of photos of known things that are answered, and not called unknown."""
 
 UNFAMILIAR = (
-    f"'auto' needs {MIN_IMAGES} held-out images or more, and this learner has fewer; give a "
-    "probability such as 0.7, or learn more photos, or hold out more: training=standard, or validation_share"
+    f"'auto' needs a classifier of two classes or more that was measured on {MIN_IMAGES} photos or more; give a "
+    "probability such as 0.7, or learn more photos (where the network is trained, also with validation_share)"
 )
 
 Unknown = float | Literal["auto"] | None
