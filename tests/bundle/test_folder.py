@@ -81,6 +81,7 @@ def test_a_person_and_other_programs_can_read_it(bundle: Path) -> None:
     assert data["classes"][1] == "猫"
     names = {str(path.relative_to(bundle)) for path in bundle.rglob("*") if path.is_file()}
     assert names == {MANIFEST, *data["files"]}
+    assert all((bundle / name).stat().st_mode & 0o444 == 0o444 for name in names), "by other users, too"
     assert all(facts["sha256"] == sha256((bundle / name).read_bytes()) for name, facts in data["files"].items())
     assert all(name.isascii() for name in names)
     assert {Path(name).suffix for name in names} == {".json", ".txt", ".zip", ".safetensors"}, "no pickle"
@@ -220,6 +221,6 @@ def test_a_link_that_moves_while_a_bundle_is_read_does_not_mix_two(
 
 def test_a_bundle_that_the_memory_cannot_hold_is_not_read(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle_folder, "main_memory", lambda: 2000)
-    monkeypatch.setattr(bundle_folder, "checked_files", lambda *given: pytest.fail("a file was read"))
+    monkeypatch.setattr(bundle_folder, "sha256_of", lambda *given: pytest.fail("a file was read"))
     with pytest.raises(BundleError, match="2,000"):
         read_bundle(bundle)

@@ -173,6 +173,16 @@ def test_what_is_said_of_an_image_left_out_is_what_the_others_say(digits: tuple[
     assert (found.argmax(1) == expected.argmax(1)).double().mean() > 0.95
 
 
+def test_few_images_are_still_measured_after_a_class_of_many_was_forgotten_without_its_features() -> None:
+    features = torch.randn(60, 64, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0] * 50 + [1] * 5 + [2] * 5)
+    features[labels == 2, 0] += 10
+    left = Statistics.empty(3, 64).added(features, labels).without(0)
+    scores, is_judged = left_out_scores(left, 0.5, features[50:], labels[50:] - 1)
+    assert is_judged.all()
+    assert (scores.argmax(1) == labels[50:] - 1).float().mean() >= 0.8
+
+
 @pytest.mark.parametrize("num_images", [40, 1797])
 def test_ridge_is_that_of_scikit_learn_in_both_forms(digits: tuple[Tensor, Tensor], num_images: int) -> None:
     images, labels = digits[0][:num_images], digits[1][:num_images]

@@ -20,13 +20,15 @@ import secrets
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from safetensors import SafetensorError
 
 from foster.bundle.manifest import (
     FEATURES,
@@ -43,8 +45,8 @@ from foster.bundle.manifest import (
     digest_of,
 )
 from foster.errors import DataError, FolderError, words_of
-from foster.system.documents import DocumentError, checked, read_json, tensors_in
-from foster.system.files import flush, read_limited, sha256, unwritable, write_new, written
+from foster.system.documents import DocumentError, checked, mapped_tensors, read_json, read_tensors
+from foster.system.files import flush, sha256_of, unwritable, write_new, written
 from foster.system.memory import main_memory
 from foster.version import __version__
 
@@ -100,7 +102,7 @@ def writing_folder(folder: Path) -> Iterator[Path]:
         check_free(folder)
         temporary.rename(folder)
         flush(folder.parent)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise unwritable(folder, error) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -123,12 +125,11 @@ def write_bundle(
     features: "Mapping[str, Tensor]" = MappingProxyType({}),
 ) -> Manifest:
     """Write a bundle, whole or not at all. `facts` are the manifest's fields from `method` to `history`; `images` are
-    those of each class id."""
-    from safetensors.torch import save
+    those of each class id; `features` are on the CPU."""
+    from safetensors.torch import save_file
 
     from foster.networks.modules import on_host
 
-    files: dict[FileName, FileFacts] = {}
     exemplars: list[ExemplarFile] = []
 
     def named() -> Iterator[tuple[str, bytes]]:
@@ -141,18 +142,17 @@ def write_bundle(
                     yield name, content
 
     with writing_folder(folder) as temporary:
-
-        def put(name: FileName, content: bytes) -> None:
-            write_new(temporary / name, content)
-            files[name] = FileFacts(sha256=sha256(content), bytes=len(content))
-
-        put(WEIGHTS, save({name: on_host(tensor) for name, tensor in weights.items()}))
+        save_file({name: on_host(tensor) for name, tensor in weights.items()}, temporary / WEIGHTS)
         if features:
-            put(FEATURES, save({name: on_host(tensor) for name, tensor in features.items()}))
-        put(LABELS, "".join(f"{name}\n" for name in facts["classes"]).encode())
+            save_file(dict(features), temporary / FEATURES)
+        write_new(temporary / LABELS, "".join(f"{name}\n" for name in facts["classes"]).encode())
         photos = zipped(named())
         if exemplars:
-            put(PHOTOS, photos)
+            write_new(temporary / PHOTOS, photos)
+        files: dict[FileName, FileFacts] = {}
+        for path in sorted(temporary.iterdir()):
+            path.chmod(0o644)  # safetensors makes files that only their owner can read
+            files[cast(FileName, path.name)] = FileFacts(sha256=sha256_of(path), bytes=path.stat().st_size)
         manifest = Manifest(foster=__version__, exemplars=tuple(exemplars), files=files, **facts)
         write_new(temporary / MANIFEST, manifest.text().encode())
     return manifest
@@ -206,30 +206,30 @@ def read_manifest(folder: Path) -> Manifest:
         raise BundleError(f"bundle {error}") from None
 
 
-def checked_files(folder: Path, manifest: Manifest) -> Iterator[tuple[FileName, bytes]]:
-    """The files of the bundle, one by one; BundleError if one was changed. `folder` is not a link."""
+def check_files(folder: Path) -> Manifest:
+    """The manifest of a bundle whose files are all there, are no links, and have the sizes and hashes that the manifest
+    says; else BundleError. `folder` is not a link."""
+    manifest = read_manifest(folder)
+    num_bytes, room = sum(facts.bytes for facts in manifest.files.values()), main_memory()
+    if num_bytes > room / 2:  # the files, and the weights and images that are made of them
+        raise BundleError(f"bundle '{folder}' has {num_bytes:,} bytes, too many for a memory of {room:,}")
     for name, facts in manifest.files.items():
-        yield name, read_checked(folder, name, facts.bytes, facts.sha256)
-
-
-def read_checked(bundle: Path, name: str, num_bytes: int, digest: str) -> bytes:
-    """The content of one of a bundle's files, which must be a file of its own, whole and unchanged."""
-    path = bundle / name
-    try:
-        if path.is_symlink():
-            raise BundleError(f"'{name}' in bundle '{bundle}' is a link")
-        size = path.stat().st_size
-        if size != num_bytes:
-            what = "truncated" if size < num_bytes else "changed"
-            raise BundleError(f"'{name}' in bundle '{bundle}' is {what}: {size:,} bytes instead of {num_bytes:,}")
-        content = read_limited(path, num_bytes)
-    except FileNotFoundError:
-        raise BundleError(f"'{name}' is missing in bundle '{bundle}'") from None
-    except OSError as error:
-        raise BundleError(f"cannot read '{name}' in bundle '{bundle}': {words_of(error)}") from None
-    if sha256(content) != digest:
-        raise BundleError(f"'{name}' in bundle '{bundle}' is damaged or was changed: its hash differs")
-    return content
+        path = folder / name
+        try:
+            if path.is_symlink():
+                raise BundleError(f"'{name}' in bundle '{folder}' is a link")
+            size = path.stat().st_size
+            if size != facts.bytes:
+                what = "truncated" if size < facts.bytes else "changed"
+                raise BundleError(f"'{name}' in bundle '{folder}' is {what}: {size:,} bytes instead of {facts.bytes:,}")
+            digest = sha256_of(path)
+        except FileNotFoundError:
+            raise BundleError(f"'{name}' is missing in bundle '{folder}'") from None
+        except OSError as error:
+            raise BundleError(f"cannot read '{name}' in bundle '{folder}': {words_of(error)}") from None
+        if digest != facts.sha256:
+            raise BundleError(f"'{name}' in bundle '{folder}' is damaged or was changed: its hash differs")
+    return manifest
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +240,7 @@ class Bundle:
     manifest: Manifest
     weights: "dict[str, Tensor]"
     features: "dict[str, Tensor]"
-    """Sums and features of photos; empty if there are none."""
+    """Sums and features of photos, mapped from the file; empty if there are none."""
     photos: bytes
     """The content of photos.zip; empty if there are no images."""
 
@@ -274,20 +274,17 @@ class Bundle:
 def read_bundle(bundle: Path) -> Bundle:
     """Read a bundle and check everything about it: version, hashes, names, sizes, and that its weights are numbers."""
     folder = real_folder(bundle)
-    manifest = read_manifest(folder)
-    num_bytes, room = sum(facts.bytes for facts in manifest.files.values()), main_memory()
-    if num_bytes > room / 2:  # the files, and the weights and images that are made of them
-        raise BundleError(f"bundle '{folder}' has {num_bytes:,} bytes, too many for a memory of {room:,}")
-    contents = dict(checked_files(folder, manifest))
-    weights = _tensors(contents[WEIGHTS], WEIGHTS, folder)
-    features = _tensors(contents[FEATURES], FEATURES, folder) if FEATURES in contents else {}
-    return Bundle(bundle, manifest, weights, features, contents.get(PHOTOS, b""))
+    manifest = check_files(folder)
+    weights = _tensors(read_tensors, WEIGHTS, folder)
+    features = _tensors(mapped_tensors, FEATURES, folder) if FEATURES in manifest.files else {}
+    photos = (folder / PHOTOS).read_bytes() if PHOTOS in manifest.files else b""
+    return Bundle(bundle, manifest, weights, features, photos)
 
 
-def _tensors(content: bytes, name: str, folder: Path) -> "dict[str, Tensor]":
+def _tensors(read: "Callable[[Path], dict[str, Tensor]]", name: str, folder: Path) -> "dict[str, Tensor]":
     try:
-        tensors = tensors_in(content)
-    except ValueError as error:
+        tensors = read(folder / name)
+    except (OSError, ValueError) as error:
         raise BundleError(f"'{name}' in bundle '{folder}' cannot be read: {error}") from None
     floating = [tensor for tensor in tensors.values() if tensor.is_floating_point() and tensor.numel()]
     if not all(extreme.isfinite() for tensor in floating for extreme in tensor.aminmax()):

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic_core import to_json
 
 from foster.bundle.history import checked_entry
 from foster.settings.fit import Frozen
@@ -68,7 +68,7 @@ class ExemplarFile(Frozen):
     @property
     def id(self) -> str:
         """The start of the hash of the pixels, which an image keeps in every bundle."""
-        return Path(self.file).stem.partition("-")[2]
+        return self.file.rpartition("-")[2].partition(".")[0]
 
 
 class Manifest(Frozen):
@@ -115,7 +115,7 @@ class Manifest(Frozen):
     def text(self) -> str:
         """`bundle.json`: the facts and, as `sha256`, their own hash."""
         data = self.model_dump(mode="json")
-        return json.dumps({**data, "sha256": digest_of(data)}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return to_json({**data, "sha256": digest_of(data)}, indent=1).decode() + "\n"
 
 
 def digest_of(data: Mapping[str, Any]) -> str:

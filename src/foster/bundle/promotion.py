@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from foster.bundle.folder import MANIFEST, BundleError, checked_files, read_manifest, real_folder
+from foster.bundle.folder import MANIFEST, BundleError, check_files, real_folder
 from foster.errors import FolderError
 from foster.system.files import flush, written
 from foster.system.locking import locked
@@ -19,13 +19,6 @@ class Promotion:
     link: Path
     before: str | None
     after: str
-
-
-def check_files(bundle: Path) -> None:
-    """Check the hashes of all files of a bundle. Raises BundleError."""
-    folder = real_folder(bundle)
-    for _ in checked_files(folder, read_manifest(folder)):
-        pass
 
 
 def promote(bundle: Path, check: Callable[[Path], object] = check_files) -> Promotion:

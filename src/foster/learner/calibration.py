@@ -47,10 +47,20 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float | None:
         misfit = functional.cross_entropy(scores / math.exp(logarithm), labels, reduction="none")
         return float(weights @ misfit) + ((logarithm - usual) / USUAL_DEVIATION) ** 2 / 2
 
+    # Golden-section search: importing scipy.optimize would take longer.
+    golden = (math.sqrt(5) - 1) / 2
     low, high = math.log(LOWEST), math.log(HIGHEST)
-    while high - low > 1e-6:  # ternary search: importing scipy.optimize would take longer
-        third = (high - low) / 3
-        low, high = (low, high - third) if loss(low + third) < loss(high - third) else (low + third, high)
+    left, right = high - golden * (high - low), low + golden * (high - low)
+    of_left, of_right = loss(left), loss(right)
+    while high - low > 1e-6:
+        if of_left < of_right:
+            high, right, of_right = right, left, of_left
+            left = high - golden * (high - low)
+            of_left = loss(left)
+        else:
+            low, left, of_left = left, right, of_right
+            right = low + golden * (high - low)
+            of_right = loss(right)
     return round(math.exp(low), 4)
 
 

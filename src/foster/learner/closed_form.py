@@ -50,10 +50,8 @@ SHRINKAGE = 0.5
 """The shrinkage of the covariance of roots of features, as chosen in results/notes/photo-heads.md."""
 
 MOST_MEASURED = 2000
-"""The most photos that are measured, divided equally among classes: more would hardly change the accuracy."""
-
-LEAST_MEASURED = 5
-"""The number of photos of each class that are measured in any case."""
+"""The most photos that are measured, divided equally among classes, but at least one of each: more would hardly change
+the accuracy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -403,12 +401,11 @@ def _measured(labels: Tensor, ids: tuple[str, ...], num_classes: int) -> Tensor:
     sizes = torch.bincount(labels, minlength=num_classes)
     # What small classes leave goes to the others.
     quotas = range(MOST_MEASURED + 1)
-    quota = bisect_right(quotas, MOST_MEASURED, key=lambda most: int(sizes.clamp_max(most).sum())) - 1
-    quota = max(LEAST_MEASURED, quota)
+    quota = max(1, bisect_right(quotas, MOST_MEASURED, key=lambda most: int(sizes.clamp_max(most).sum())) - 1)
     counts = [0] * num_classes
     chosen: list[int] = []
     classes = labels.tolist()
-    for position in sorted(range(len(ids)), key=lambda k: ids[k]):
+    for position in sorted(range(len(ids)), key=ids.__getitem__):
         counts[classes[position]] += 1
         if counts[classes[position]] <= quota:
             chosen.append(position)

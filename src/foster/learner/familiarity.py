@@ -109,7 +109,8 @@ class Familiarity:
         values = unit_length(features.double().cpu())
         inner, outer = self._factors
         seen, means = _whitened(inner, values), _whitened(inner, self.statistics.means)
-        to_class = torch.cdist(seen, means, compute_mode="donot_use_mm_for_euclid_dist").square()
+        squares = seen.square().sum(1, keepdim=True) + means.square().sum(1)
+        to_class = torch.addmm(squares, seen, means.T, alpha=-2)
         to_class[:, self.statistics.counts == 0] = torch.inf
         to_all = _whitened(outer, values - self._centre).square().sum(1)
         return to_class, to_all, seen

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import compress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -125,7 +126,7 @@ class FeatureStore:
 
     @property
     def kept_ids(self) -> tuple[str, ...]:
-        return tuple(self.ids[k] for k in self.rows.tolist())
+        return tuple(map(self.ids.__getitem__, self.rows.tolist()))
 
     def entries(self) -> set[Entry]:
         """Class id and photo id of all photos."""
@@ -189,11 +190,13 @@ class FeatureStore:
 
     def _rows_where(self, is_kept: Tensor) -> "FeatureStore":
         """The photos where `is_kept` `[N]`; the sums as they are."""
+        if bool(is_kept.all()):
+            return self
         positions = is_kept.cumsum(0) - 1
         is_chosen = is_kept[self.rows]
         return replace(
             self,
-            ids=tuple(one for one, kept in zip(self.ids, is_kept.tolist(), strict=True) if kept),
+            ids=tuple(compress(self.ids, is_kept.tolist())),
             labels=self.labels[is_kept],
             answers=self.answers[is_kept],
             rows=positions[self.rows[is_chosen]],
@@ -220,10 +223,12 @@ class FeatureStore:
         if not tensors:
             return None
         try:
-            ids = [bytes(row).hex() for row in tensors["ids"].tolist()]
+            digits = tensors["ids"].numpy().tobytes().hex()
+            ids = [digits[k : k + ID_LENGTH] for k in range(0, len(digits), ID_LENGTH)]
             labels, answers = tensors["labels"].long(), tensors["answers"].long()
             rows, features = tensors["rows"], tensors["features"]
-            statistics = Statistics(tensors["counts"], tensors["sums"], tensors["second_moment"])
+            # Copies, so that a running server does not depend on the file.
+            statistics = Statistics(*(tensors[name].clone() for name in ("counts", "sums", "second_moment")))
             fits = (
                 tensors["ids"].shape == (len(ids), ID_BYTES)
                 and labels.shape == answers.shape == (len(ids),)

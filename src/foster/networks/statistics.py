@@ -231,7 +231,9 @@ def _measured_prior(statistics: Statistics, shrinkage: float) -> _PriorOfMeans |
     # tr(A^-1 W) of the images in W, corrected to its expectation for other images.
     within = (torch.cholesky_inverse(factor) * statistics.within_class_covariance).sum()
     within = within * num_images / max(1, num_images - num_seen)
-    within = within / (1 - (1 - shrinkage) * within / max(1, num_images))
+    unbiased = 1 - (1 - shrinkage) * within / max(1, num_images)
+    if unbiased > 0:  # else W is of many more images than are left: see `Statistics.without`
+        within = within / unbiased
     if num_seen < 2 or within <= 0:
         return None
     centre = statistics.means[is_seen].mean(0)

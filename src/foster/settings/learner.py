@@ -213,4 +213,5 @@ def _check_kept(base: LearnerSettings, settings: LearnerSettings, origin: str) -
         if before != after:
             raise SettingsError(
                 f"{key}: this learner has {before!r} from its first learn, which cannot become {after!r} (in {origin})"
+                "; to change it, learn all photos into a new bundle"
             )

@@ -26,6 +26,17 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def sha256_of(path: Path) -> str:
+    """The hash of a file's content."""
+    with open(path, "rb", opener=_open_at_once) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _open_at_once(name: str, flags: int) -> int:
+    """Open a file; a pipe without a writer does not block."""
+    return os.open(name, flags | os.O_NONBLOCK)
+
+
 def read_limited(path: Path, max_bytes: int, *, start: int = 0) -> bytes:
     """The content of a file from byte `start` on; OSError if it has more than `max_bytes`, or is a pipe.
 
@@ -39,7 +50,7 @@ def read_limited(path: Path, max_bytes: int, *, start: int = 0) -> bytes:
 @contextmanager
 def open_limited(path: Path, max_bytes: int, *, start: int = 0) -> Iterator[BufferedReader]:
     """A regular file, open for reading at byte `start`; OSError if more than `max_bytes` follow."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+    with open(path, "rb", opener=_open_at_once) as file:
         num_bytes = os.fstat(file.fileno()).st_size - start
         if num_bytes > max_bytes:
             raise OSError(errno.EFBIG, f"it has {num_bytes:,} bytes, more than {max_bytes:,}", str(path))
@@ -144,6 +155,6 @@ def written(path: Path) -> Iterator[None]:
         raise unwritable(path, error) from None
 
 
-def unwritable(path: Path, error: OSError) -> FolderError:
+def unwritable(path: Path, error: Exception) -> FolderError:
     """One line that says why `path` cannot be written."""
     return FolderError(f"cannot write '{path}': {words_of(error)}; nothing that was complete is lost")
