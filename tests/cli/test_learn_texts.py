@@ -79,7 +79,7 @@ def test_unknown_things_that_a_bundle_cannot_tell_are_said_to_be_so(
     evaluated = command("evaluate", bundle, "test", "--device", "cpu")
     assert "--unknown auto cannot be used" in evaluated.out
     refused = command("predict", bundle, "test", "--unknown", "auto", "--device", "cpu")
-    assert "20 held-out images" in refused.err
+    assert "20 photos" in refused.err
 
 
 def test_what_was_lost_in_compression_or_could_not_be_measured_is_told() -> None:
