@@ -166,7 +166,7 @@ def test_what_is_kept_beside_exemplars_stays_with_them() -> None:
     assert task.training.beside["exemplar"].tolist() == [False, False, True, True, True, True]
     chosen = select(pixels, task.candidates, task.class_ids, 2, "random", generator(Address(1, "memory")))
     for class_id, images in chosen.items():
-        memory.remember(class_id, images)
+        memory.remember(class_id, images.stack, images.beside)
     loaded = ExemplarMemory(total=6)
     loaded.load_state(memory.state())
     exemplars = loaded.exemplars(("a", "b", "c"))

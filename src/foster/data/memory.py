@@ -78,9 +78,9 @@ class ExemplarMemory:
             stacks = [self._copied(stack[:quota]) if len(stack) > quota else stack for stack in self._stacks]
             self._hold(stacks, [_owned({name: rows[:quota] for name, rows in kept.items()}) for kept in self._rows])
 
-    def remember(self, class_id: int, images: ImageSet | Stack | Tensor) -> None:
-        """Keep `images`, in selection order, for the next class id, or replace those of a known class. Of an ImageSet,
-        the rows `beside` the images are kept as well.
+    def remember(self, class_id: int, images: Stack | Tensor, beside: Mapping[str, Tensor] | None = None) -> None:
+        """Keep `images`, in selection order, for the next class id, or replace those of a known class. `beside` has
+        further tensors to keep, with a row for each image.
 
         Raises ValueError if the budget is exceeded: call `trim` first.
         """
@@ -88,9 +88,8 @@ class ExemplarMemory:
             raise ValueError(f"class id {class_id} is neither known nor the next one, {self.num_classes}")
         num_replaced = len(self._stacks[class_id]) if class_id < self.num_classes else 0
         self._check_budget(class_id, len(images), self.num_images - num_replaced)
-        stack, rows = (images.stack, images.beside) if isinstance(images, ImageSet) else (as_stack(images), {})
-        self._stacks[class_id : class_id + 1] = [self._copied(stack)]
-        self._rows[class_id : class_id + 1] = [_owned(rows)]
+        self._stacks[class_id : class_id + 1] = [self._copied(as_stack(images))]
+        self._rows[class_id : class_id + 1] = [_owned(beside or {})]
         self._together = None
 
     def keep(self, /, **tensors: Tensor) -> None:

@@ -200,7 +200,7 @@ class Method(Generic[SettingsType]):
             generator(Address(self.context.seed, "exemplars", task.index)),
         )
         for class_id, images in chosen.items():
-            self.memory.remember(class_id, images)
+            self.memory.remember(class_id, images.stack, images.beside)
 
 
 def checked_phases(method: Method[Any], phases: Iterable[Phase | Evaluate]) -> Iterator[Phase | Evaluate]:
