@@ -154,7 +154,7 @@ def test_exemplars_are_drawn_and_left_out_of_a_new_bundle(command: Command, bund
     assert "removed 2 photos" in removed.out
     assert not {*kept.values()} & {entry.id for entry in read_manifest(Path("current")).exemplars}
     assert contents(bundle) == before
-    assert ": 2\n" in command("info", "v2").out
+    assert "removed 2 photos" in command("info", "v2").out
     assert foster.load("v2", device="cpu").class_names == ("one", "two", "zero")
 
 

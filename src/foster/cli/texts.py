@@ -135,14 +135,11 @@ def history_text(history: Sequence[dict[str, Any]]) -> str:
     """A row for each `learn` and for each mending; accuracies are means over classes, on held-out images where there
     are some."""
     rows: list[tuple[str, ...]] = []
-    removed = num_learns = 0
+    num_learns = 0
     for entry in history:
-        if "removed_photos" in entry:
-            removed += entry["removed_photos"]
-            continue
         checks = entry.get("checks", {})
         check = checks.get("held-out") or checks.get("exemplar") or {}
-        is_learn = not (entry.get("renamed") or entry.get("forgotten"))
+        is_learn = not any(entry.get(key) for key in ("renamed", "forgotten", "removed_photos"))
         num_learns += is_learn
         rows.append(
             (
@@ -159,8 +156,7 @@ def history_text(history: Sequence[dict[str, Any]]) -> str:
             )
         )
     header = ("learn", "when (UTC)", "source", "new", "images", "time", "known before", "after", "new after")
-    note = f"images removed by hand: {removed}\n" if removed else ""
-    return columns("lllrrrrrrr", (*header, CHECK_COLUMNS[-1]), rows) + note
+    return columns("lllrrrrrrr", (*header, CHECK_COLUMNS[-1]), rows)
 
 
 def classes_text(history: Sequence[dict[str, Any]]) -> str:

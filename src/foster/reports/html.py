@@ -223,13 +223,12 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
 
 
 def _learns(bundle: BundleArchive) -> list[dict[str, Any]]:
-    """Every `learn` and every change of classes, with its accuracy on held-out images, or else on exemplars."""
+    """Every `learn`, change of classes and removal of photos, with accuracy on held-out images, or on exemplars."""
     history: Sequence[dict[str, Any]] = bundle.manifest.history
-    learns = [entry for entry in history if "removed_photos" not in entry]
-    checks = [entry.get("checks", {}) for entry in learns]
+    checks = [entry.get("checks", {}) for entry in history]
     return [
         {**entry, "title": entry_title(entry), "check": check.get("held-out") or check.get("exemplar") or {}}
-        for entry, check in zip(learns, checks, strict=True)
+        for entry, check in zip(history, checks, strict=True)
     ]
 
 
