@@ -21,7 +21,7 @@ def test_the_exit_code_tells_problems_from_remarks_and_from_mistakes(command: Co
     assert remarked.code == 0
     assert [finding["kind"] for finding in json.loads(remarked.out)["findings"]] == ["empty-class"]
     (photos / "zero" / "broken.jpg").write_bytes(b"broken")
-    found = command("check", photos, "--quick", "-q", "--out", "out/sheet.png")
+    found = command("check", photos, "--quick", "-q", "--sheet", "out/sheet.png")
     assert found.code == 1
     assert "broken.jpg" in found.out
     assert "out/sheet.png: 1 photo" in found.err
@@ -41,8 +41,8 @@ def test_a_bundle_judges_labels_and_is_not_changed(command: Command, bundle: Pat
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--out", "sheet.pdf"), ".jpeg, .jpg, .png, .webp"),
-        (("--out", "v1/sheet.png"), "'v1/sheet.png'"),
+        (("--sheet", "sheet.pdf"), ".jpeg, .jpg, .png, .webp"),
+        (("--sheet", "v1/sheet.png"), "'v1/sheet.png'"),
         (("--from", "nowhere"), "'nowhere'"),
         (("--device", "gpu"), "'gpu'"),
         (("--test", "nowhere"), "'nowhere'"),
@@ -72,7 +72,7 @@ def test_folders_of_class_folders_are_refused(command: Command) -> None:
 
 def test_no_sheet_is_drawn_of_nothing(command: Command) -> None:
     photos = write_photos(Path("photos"), zero=3, one=3)
-    done = command("check", photos, "--quick", "-q", "--out", "sheet.png")
+    done = command("check", photos, "--quick", "-q", "--sheet", "sheet.png")
     assert "sheet.png" in done.err
     assert not Path("sheet.png").exists()
 

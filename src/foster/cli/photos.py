@@ -50,7 +50,7 @@ def check(
     test: Annotated[
         Path | None, typer.Option(metavar="TEST", help="Test photos, which must not be among the others.")
     ] = None,
-    out: Annotated[
+    sheet: Annotated[
         Path | None, typer.Option(metavar="SHEET.png", help="Draw what was found on a contact sheet.")
     ] = None,
     is_quick: Annotated[bool, typer.Option("--quick", help="Do not judge labels, which takes a network.")] = False,
@@ -64,21 +64,21 @@ def check(
     Nothing is changed. The exit code is 0 if nothing or only remarks were found, 1 if there are problems, and 2 if the
     photos cannot be checked.
 
-    Example: foster check photos/february --test photos/test --out sheet.png
+    Example: foster check photos/february --test photos/test --sheet sheet.png
     """
     from foster.cli.texts import check_report_text
     from foster.learner.check import check_photos
     from foster.reports.contact_sheet import check_place, draw_check
     from foster.reports.progress import progress_for
 
-    if out:
-        check_place(out)
+    if sheet:
+        check_place(sheet)
     with progress_for(quiet=quiet) as listener:
         report = check_photos(photos, bundle, test, has_labels_judged=not is_quick, device=device, listener=listener)
     echo(json_text(report.record()) if is_json else check_report_text(report), nl=is_json)
-    if out:
-        count = draw_check(report, out)
-        drawn = f"{out}: {counted(count, 'photo')}" if count else f"no photo to show, so {out} is not drawn"
+    if sheet:
+        count = draw_check(report, sheet)
+        drawn = f"{sheet}: {counted(count, 'photo')}" if count else f"no photo to show, so {sheet} is not drawn"
         typer.echo(drawn, err=True)
     if report.problems:
         raise typer.Exit(FOUND_PROBLEMS)
