@@ -45,5 +45,5 @@ def test_who_gives_a_run_several_values_is_told_of_sweeps(command: Command, valu
 def test_photos_without_a_name_are_not_those_of_the_working_folder(command: Command, words: tuple[str, ...]) -> None:
     done = command(*words)
     assert done.code == 2
-    assert done.err.startswith("foster: '' names no photos; give a folder with one subfolder for each class")
+    assert done.err.startswith("foster: '' ")
     assert done.err.count("\n") == 1

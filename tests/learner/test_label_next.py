@@ -2,10 +2,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from servers import photo
 
 import foster
+from foster.data.photos.decode import REASONS
 from foster.errors import DataError
 from foster.learner.label_next import doubtful_and_different, label_next
 
@@ -54,7 +55,7 @@ def test_photos_are_chosen_by_what_the_learner_says_of_them(small_bundle: Path, 
     files = sorted(tmp_path.iterdir())
     found = label_next(learner, files, 5)
     assert len(found.chosen) == 5
-    assert [entry.reason for entry in found.unreadable] == ["not an image of a known format"]
+    assert [entry.reason for entry in found.unreadable] == [REASONS[UnidentifiedImageError]]
     every = {
         Path(entry.name): entry for entry in learner.predict([file for file in files if "broken" not in file.name])
     }

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from small_learners import digits, longer_learner, small_learner, unseen_digits
 from torch import Tensor, nn
 
 import foster
 from foster.bundle.folder import BundleError
+from foster.data.photos.decode import REASONS
 from foster.errors import DataError, SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.export import export_facts
@@ -174,7 +175,7 @@ def test_answers_keep_the_given_order_and_a_broken_image_is_an_entry(taught: Lea
     ]
     found = taught.predict(images)
     assert [entry.error is not None for entry in found] == [False] * 300 + [True] * 3 + [False] * 10
-    assert (found[300].name, found[300].error) == (str(broken), "not an image of a known format")
+    assert (found[300].name, found[300].error) == (str(broken), REASONS[UnidentifiedImageError])
     assert found[300].label is None
     assert "1 x 1" in str(found[301].error)
     alone = taught.predict(unseen_digits().images[305])[0]

@@ -174,7 +174,7 @@ def test_what_is_no_image_is_refused_with_what_may_be_given(given: Any) -> None:
     ],
 )
 def test_images_without_labels_are_refused_with_what_to_give(source: object) -> None:
-    with pytest.raises(DataError, match=r"^labels are missing"):
+    with pytest.raises(DataError, match=r"^labels"):
         find_photos(source)  # type: ignore[arg-type]
 
 
@@ -330,7 +330,7 @@ def test_a_folder_without_photos_is_named(tmp_path: Path) -> None:
     write(tmp_path, "a/1.jpg", "b/notes.txt")
     with pytest.raises(DataError, match=": b;"):
         read_tree(tmp_path)
-    with pytest.raises(DataError, match="holds no folders"):
+    with pytest.raises(DataError, match="/a'"):
         read_tree(tmp_path / "a")
 
 
