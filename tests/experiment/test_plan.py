@@ -97,8 +97,6 @@ def test_the_plan_of_bic_and_podnet_tells_the_images_that_each_phase_gets() -> N
 
 
 B50_INC10 = {
-    "lwf": (1450, 89200, 0, 470004, 316309312),
-    "bic": (1870, 76670, 2000, 470016, 316309504),
     "der": (1050, 82040, 2000, 2819524, 353901632),
     "joint": (1200, 352200, 50000, 470004, 469909312),
     "slda": (200, 39200, 0, 502004, 322771904),
@@ -119,10 +117,10 @@ def test_a_dry_run_leaves_the_global_generator_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_plan_of_a_million_large_images_takes_no_room() -> None:
-    shape = "synthetic={num_classes=1000, train_per_class=1280, test_per_class=1, image_size=224}"
+def test_a_plan_of_many_large_images_takes_no_room() -> None:
+    shape = "synthetic={num_classes=200, train_per_class=1280, test_per_class=1, image_size=224}"
     settings = tiny(
-        shape, "base_classes=500", "increment=500", "memory_total=2000", "method=replay", "backbone=resnet8"
+        shape, "base_classes=100", "increment=100", "memory_total=2000", "method=replay", "backbone=resnet8"
     )
     largest = 0
 
@@ -131,7 +129,7 @@ def test_a_plan_of_a_million_large_images_takes_no_room() -> None:
         largest = max(largest, phase.data.images.nbytes)
 
     plan = make_plan(settings, look)
-    assert [task.new_images for task in plan.tasks] == [640_000, 640_000]
+    assert [task.new_images for task in plan.tasks] == [128_000, 128_000]
     assert plan.memory_bytes == 2000 * 3 * 224 * 224
     assert largest < 2**21 * 3
 
@@ -141,7 +139,6 @@ def test_a_plan_of_a_million_large_images_takes_no_room() -> None:
     [
         ("foster", ("batch_size=7", "validation_share=0.05")),
         ("bic", ("memory_total=5",)),
-        ("bic", ("memory_total=40", "bic.validation_share=0.3")),
         ("podnet", ("memory_total=60", "batch_size=7")),
     ],
 )
@@ -189,10 +186,10 @@ def test_a_plan_is_told_in_lines_and_as_plain_data() -> None:
 
 def test_the_photos_of_the_largest_task_and_all_test_photos_are_kept_decoded() -> None:
     small = ["backbone=resnet8", "photos.image_size=32", "photos.short_side=256", "device=cpu", "engine.resident=off"]
-    small += ["method=replay"]
+    small += ["method=replay", "increment=500"]
     plan = make_plan(load_settings("imagenet1000-b0-inc100", small))
     largest = max(task.new_images + task.exemplars for task in plan.tasks)
-    assert largest == 148_100
+    assert largest == 500 * 1281 + 20_000
     assert (plan.photos, plan.photo_bytes) == ("host", (largest + 50_000) * 256 * 256 * 4)
     assert plan.memory_bytes == 20_000 * TYPICAL_FILE_BYTES
     num_maps = 6 * 16 * 32**2 + 4 * 32 * 16**2 + 4 * 64 * 8**2

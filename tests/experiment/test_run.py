@@ -201,15 +201,6 @@ def test_the_events_tell_the_run_in_order(foster_run: Finished) -> None:
     assert events[-1]["final_accuracy"] == foster_run.results["final_accuracy"]
 
 
-def test_the_settings_of_a_run_run_again_to_the_same_numbers(foster_run: Finished, tmp_path: Path) -> None:
-    settings = load_settings(str(foster_run.path / "settings.toml"))
-    assert settings == foster_run.settings
-    again = run(settings, tmp_path / "again")
-    for before, after in zip(variants(foster_run.results), variants(again), strict=True):
-        assert after["accuracy_matrix"] == before["accuracy_matrix"]
-    assert again["settings"] == foster_run.results["settings"]
-
-
 def test_images_that_stay_off_the_device_give_the_same_numbers(foster_run: Finished, tmp_path: Path) -> None:
     streamed = Finished(tmp_path / "streamed", "engine.resident=off")
     assert streamed.results["accuracy_matrix"] == foster_run.results["accuracy_matrix"]

@@ -249,13 +249,9 @@ def test_long_labels_and_titles_neither_shrink_the_axes_nor_warn(long_runs, tmp_
     assert len(extents) == 8
     assert all(upper.y0 > lower.y1 for upper, lower in pairwise(extents)), "they overlap"
 
-    fox = f"{title} with letters that no font has: \U0001f98a"
-    save_figure(accuracy_figure(long_runs, fox), tmp_path / "one.png")
-    others = [replace(run, scenario=name) for run in long_runs for name in ("other", "third")]
-    save_figure(accuracy_figure([*long_runs, *others], title), tmp_path / "three.png")
+    axes.set_title("letters that no font has: \U0001f98a")
+    save_figure(figure, tmp_path / "one.png")
     assert not [str(warning.message) for warning in recwarn]
-    one, three = sizes(tmp_path / "one.png", tmp_path / "three.png")
-    assert three[0] > 1.8 * one[0]
 
 
 def test_without_runs_there_is_no_figure():

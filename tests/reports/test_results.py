@@ -101,12 +101,6 @@ def test_an_accuracy_without_test_images_is_none(write_run):
     assert len(accuracy_matrix_figure([result]).axes[0].texts) == 2
 
 
-def test_a_binary_file_is_refused(tmp_path: Path):
-    (tmp_path / "image.json").write_bytes(b"\xff\xd8\xff\xe0")
-    with pytest.raises(DataError, match="not valid JSON"):
-        read_result(tmp_path / "image.json")
-
-
 def test_runs_are_found_at_any_depth_and_once(write_run, tmp_path: Path):
     paths = [write_run("a/b/first"), write_run("a/second"), write_run("third")]
     found = find_results([tmp_path / "a", tmp_path, paths[2]])

@@ -250,9 +250,3 @@ def test_a_class_order_with_a_seed_of_its_own_is_told(write_run):
     ]
     (grid,) = accuracy_grids(runs)
     assert [(row[1], row[3]) for row in grid.rows] == [("1993", "60.0"), ("1993/5", "50.0"), ("1993/6", "40.0")]
-
-
-def test_the_terminal_shows_the_same_numbers_as_markdown(write_run):
-    grids = summary_grids(three_seeds(write_run))
-    text = rendered(shown(grids), 140)
-    assert all(cell in text for grid in grids for row in grid.rows for cell in row)

@@ -161,6 +161,7 @@ def loss_of(network: nn.Module) -> Callable[[], Tensor]:
     return loss
 
 
+@pytest.mark.slow
 def test_boosting_and_compressing_compile_nothing_after_the_first_time(counter: "CompileCounter") -> None:
     network = Network.create(build_backbone("resnet8"), 2)
     found = [compilations(counter, [network], loss_of(network))]
