@@ -1,12 +1,9 @@
 """Which images represent a class: herding against a plain greedy reference, and random selection."""
 
-from typing import Any
-
 import pytest
 import torch
 from herding_reference import greedy_reference, herding, pixels, random_features
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from foster.data.herding import herding_by_class, random_selection
 from foster.data.images import ImageSet
@@ -55,30 +52,6 @@ def test_herding_of_several_classes_equals_herding_each_alone() -> None:
         members = torch.nonzero(labels == class_id).squeeze(1)
         assert positions.tolist() == members[herding(features[members], 30)].tolist()
     assert herding_by_class(features, labels, [], 30) == []
-
-
-class LargestTensor(TorchDispatchMode):
-    """Notes how many elements the largest tensor has that is made inside."""
-
-    num_elements = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
-        made = function(*arguments, **(options or {}))
-        if isinstance(made, Tensor):
-            self.num_elements = max(self.num_elements, made.numel())
-        return made
-
-
-def test_classes_of_very_different_size_are_herded_without_padding_all_to_the_largest() -> None:
-    sizes = [300, *([3] * 25), 40, 0, 250]
-    labels = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    features = random_features(len(labels), 16, seed=4, dtype=torch.float32)
-    with LargestTensor() as made:
-        chosen = herding_by_class(features, labels, range(len(sizes)), 20)
-    assert made.num_elements <= 2 * features.numel()
-    for class_id, positions in enumerate(chosen):
-        members = torch.nonzero(labels == class_id).squeeze(1)
-        assert positions.tolist() == members[herding(features[members], 20)].tolist()
 
 
 def test_herded_digits_represent_their_class_better_than_a_hundred_random_draws(digits: ImageSet) -> None:

@@ -82,21 +82,12 @@ def test_images_without_an_operation_stay_and_none_is_no_image(device: str) -> N
     assert by_kernels(images[:0], none).shape == images[:0].shape
 
 
-def test_brightness_and_a_policy_come_out_of_the_pipeline_the_same(
-    device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_policy_comes_out_of_the_pipeline_the_same(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     images = sample_images(12, 12).repeat(3, 1, 1, 1)
     augmentation = Augmentation(flip=True, brightness=0.9, policy="imagenet", cutout=4)
     expected = augment(images, augmentation, torch.Generator().manual_seed(2))
-    asked = []
-
-    def has_kernels(images: Tensor) -> bool:
-        asked.append(images.device.type)
-        return True
-
-    monkeypatch.setattr(pipeline, "can_operate", has_kernels)
+    monkeypatch.setattr(pipeline, "can_operate", lambda images: True)
     actual = augment(images.to(device), augmentation, torch.Generator().manual_seed(2)).cpu()
-    assert asked == [device]
     assert (actual != expected).float().mean() < 0.005, "Pillow rounds differently on ARM"
 
 

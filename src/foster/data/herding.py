@@ -7,12 +7,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 NORM_EPSILON = 1e-8
-
-HERDED_AT_ONCE, HERDED_AT_ONCE_BY_CPU = 2**26, 2**20
-"""The largest number of elements, padding included, of a batch of classes; on a CPU about the size of its cache."""
 
 
 def unit_length(features: Tensor) -> Tensor:
@@ -39,52 +35,26 @@ def herding_by_class(features: Tensor, labels: Tensor, class_ids: Sequence[int],
     """
     members = positions_by_class(labels.to(features.device), class_ids)
     vectors = unit_length(features)
-    sizes = [len(positions) for positions in members]
-    chosen: dict[int, Tensor] = {}
-    most = HERDED_AT_ONCE_BY_CPU if features.device.type == "cpu" else HERDED_AT_ONCE
-    for indices in _similar(sizes, most // max(1, features.shape[1])):
-        padded = pad_sequence([vectors[members[index]] for index in indices], batch_first=True)
-        selections = _herd(padded, [sizes[index] for index in indices], count)
-        chosen.update(zip(indices, selections, strict=True))
-    return [positions[chosen[index]] for index, positions in enumerate(members)]
+    return [positions[_herded(vectors[positions], count)] for positions in members]
 
 
-def _similar(sizes: Sequence[int], most: int) -> list[list[int]]:
-    """Group indices into batches of similar sizes: no group is padded to more than twice its size, and a batch has at
-    most `most` rows."""
-    batches: list[list[int]] = []
-    longest = 0
-    for index in sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True):
-        is_near = len(batches) > 0 and 2 * sizes[index] >= longest
-        if is_near and (len(batches[-1]) + 1) * longest <= most:
-            batches[-1].append(index)
-        else:
-            batches.append([index])
-            longest = sizes[index]
-    return batches
-
-
-def _herd(vectors: Tensor, sizes: Sequence[int], count: int) -> list[Tensor]:
-    """Herding of each group of unit-length vectors `[groups, longest, d]`, padded with zeros, in parallel."""
-    num_groups, longest, _ = vectors.shape
-    num_turns = min(count, longest)
-    device = vectors.device
-    # Means exclude the padding, so that the selection of a class does not depend on the other classes of the batch.
-    means = torch.stack([group[:size].sum(0) / max(size, 1) for group, size in zip(vectors, sizes, strict=True)])
-    is_taken = torch.arange(longest, device=device) >= torch.tensor(sizes, device=device)[:, None]
-    chosen = torch.empty(num_groups, num_turns, dtype=torch.int64, device=device)
-    rows = torch.arange(num_groups, device=device)
-    total = torch.zeros_like(means)
-    for turn in range(num_turns):
+def _herded(vectors: Tensor, count: int) -> Tensor:
+    """Up to `count` positions in the unit-length vectors `[n, d]` of one class. The host never waits for the device."""
+    num_chosen = min(count, len(vectors))
+    chosen = torch.empty(num_chosen, dtype=torch.int64, device=vectors.device)
+    is_taken = torch.zeros(len(vectors), dtype=torch.bool, device=vectors.device)
+    mean = vectors.sum(0) / max(1, len(vectors))
+    total = torch.zeros_like(mean)
+    for turn in range(num_chosen):
         # k^2 |mu - (S + v) / k|^2 = |(k mu - S) - v|^2 has the same minimum. A matrix product is not used: it may round
         # equal rows differently, depending on their positions, and thus break ties at random.
-        target = (turn + 1) * means - total
-        distances = (vectors - target[:, None]).square_().sum(-1)
-        choice = distances.masked_fill_(is_taken, torch.inf).argmin(1)
-        chosen[:, turn] = choice
-        is_taken[rows, choice] = True
-        total += vectors[rows, choice]
-    return [row[:size] for row, size in zip(chosen, sizes, strict=True)]
+        target = (turn + 1) * mean - total
+        distances = (vectors - target).square_().sum(-1)
+        choice = distances.masked_fill_(is_taken, torch.inf).argmin(0, keepdim=True)
+        chosen[turn : turn + 1] = choice
+        is_taken[choice] = True
+        total += vectors[choice][0]
+    return chosen
 
 
 def random_selection(num_images: int, count: int, generator: torch.Generator) -> Tensor:

@@ -1,13 +1,12 @@
-"""AutoAugment's operations without kernels, brightness, and the way of small arrays to the device."""
+"""AutoAugment's operations without kernels, and brightness."""
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageEnhance
 from pillow_images import from_pillow, sample_images, to_pillow
 
 from foster.data.augmentation.autoaugment import MAGNITUDES
-from foster.data.augmentation.operations import OPERATIONS, brighten, by_pillow, send
+from foster.data.augmentation.operations import OPERATIONS, brighten, by_pillow
 
 NAMES = list(OPERATIONS)
 
@@ -45,16 +44,3 @@ def test_brighten_equals_pillow() -> None:
         for image, factor in zip(images, factors, strict=True)
     ]
     assert torch.equal(brighten(images, factors), torch.stack(expected))
-
-
-def test_arrays_arrive_as_they_were_sent() -> None:
-    arrays = [
-        np.arange(15, dtype=np.float32).reshape(5, 3),
-        np.empty((0, 6), np.int64),
-        np.arange(8).reshape(2, 4).T,
-        np.array([1 / 3, -7.5]),
-    ]
-    for array, tensor in zip(arrays, send(arrays, torch.device("cpu")), strict=True):
-        assert tensor.numpy().dtype == array.dtype
-        assert np.array_equal(tensor.numpy(), array)
-        assert tensor.shape == array.shape

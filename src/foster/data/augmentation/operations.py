@@ -19,8 +19,6 @@ from torch import Tensor
 from foster.data.augmentation.geometry import FILL, rotation, translation_x, translation_y
 from foster.kernels.operations import COLUMNS, operate
 
-WORD = 8  # bytes of the largest element type
-SENT_TYPES = {np.dtype(np.int64): torch.int64, np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64}
 GREY = (FILL,) * 3
 
 
@@ -40,18 +38,11 @@ class Work(NamedTuple):
 
 
 def send(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
-    """Small arrays of SENT_TYPES as tensors on `device`, in one asynchronous transfer."""
-    sizes = [-(-array.nbytes // WORD) for array in arrays]
-    parcel = torch.empty(sum(sizes), dtype=torch.int64, pin_memory=device.type == "cuda")
-    rest = parcel.numpy()
-    for array, size in zip(arrays, sizes, strict=True):
-        rest[:size].view(array.dtype)[: array.size] = array.ravel()
-        rest = rest[size:]
-    parts = parcel.to(device, non_blocking=True).split_with_sizes(sizes)
-    return [
-        part.view(SENT_TYPES[array.dtype])[: array.size].view(array.shape)
-        for array, part in zip(arrays, parts, strict=True)
-    ]
+    """Small arrays as tensors on `device`; the host does not wait for the transfer."""
+    tensors = [torch.from_numpy(array) for array in arrays]
+    if device.type == "cuda":
+        tensors = [tensor.pin_memory() for tensor in tensors]  # asynchronous only from pinned memory
+    return [tensor.to(device, non_blocking=True) for tensor in tensors]
 
 
 def by_pillow(images: Tensor, operations: Iterable[Sequence[int]], magnitudes: Iterable[Sequence[float]]) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from foster.data.augmentation import autoaugment
 from foster.data.augmentation.geometry import crop, resized_crop, windows
-from foster.data.augmentation.operations import OPERATIONS, Work, brighten, by_kernel, send
+from foster.data.augmentation.operations import Work, brighten, send
 from foster.data.photos.crops import centre_boxes, random_boxes
 from foster.kernels.operations import can_operate
 from foster.settings.augmentation import Augmentation
@@ -31,8 +31,6 @@ Part = slice | NDArray[np.int64]
 Change = Callable[[Part, bool], Sequence[Work]]
 """(part, whether kernels can be used) -> the work for that part: one kind of augmentation whose random numbers are
 drawn."""
-
-BRIGHTNESS = list(OPERATIONS).index("Brightness")
 
 
 class Changes:
@@ -123,14 +121,7 @@ def _plan_brightness(augmentation: Augmentation, shape: torch.Size, generator: t
         return None
     low, high = 1 - augmentation.brightness, 1 + augmentation.brightness
     factors = low + (high - low) * torch.rand(shape[0], generator=generator).numpy()
-
-    def change(part: Part, has_kernels: bool) -> Sequence[Work]:
-        if not has_kernels:
-            return [Work([factors[part]], brighten)]
-        operations = np.full(len(factors[part]), BRIGHTNESS)
-        return [by_kernel(operations, factors[part].astype(np.float64) - 1, shape[2], shape[3])]
-
-    return change
+    return lambda part, has_kernels: [Work([factors[part]], brighten)]
 
 
 def _plan_policy(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Change | None:
