@@ -65,25 +65,6 @@ def test_a_run_that_is_killed_or_says_nothing_is_reported_as_well(
     assert f"{runs[1].name}: failed: exit code 3" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("ending", ["log", "toml"])
-def test_a_run_that_cannot_be_started_fails_alone_and_keeps_no_slot(
-    stand_in: Callable[[str], None], tmp_path: Path, ending: str
-):
-    stand_in("echo here; exit 1")
-    runs = plan_runs("digits", ["seed=1,2", "device=cpu"])
-    (tmp_path / "out" / f"{runs[0].name}.{ending}").mkdir(parents=True)
-    with pytest.raises(TrainingError, match=r"2 of 2 runs failed: .*Is a directory") as caught:
-        sweep(runs, tmp_path / "out", [Slot()])
-    assert "; see " not in str(caught.value)
-    assert (tmp_path / "out" / f"{runs[1].name}.log").read_text() == "here\n"
-
-
-def test_a_process_that_cannot_be_started_is_the_failure_of_its_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
-    with pytest.raises(TrainingError, match=r"2 of 2 runs failed: .*No such file"):
-        sweep(plan_runs("digits", ["seed=1,2", "device=cpu"]), tmp_path / "out", [Slot()])
-
-
 def test_the_settings_of_a_waiting_run_are_those_that_were_checked(stand_in: Callable[[str], None], tmp_path: Path):
     source = tmp_path / "mine.toml"
     lines = ['dataset = "digits"', "increment = 2", "memory_total = 200", 'augmentation = "shift"', 'device = "cpu"']

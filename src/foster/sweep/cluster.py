@@ -112,14 +112,11 @@ def connected(address: str, jobs_per_gpu: int, jobs: int) -> Iterator[Cluster]:
     quiet: dict[str, Any] = {"address": address, "logging_level": "ERROR", "log_to_driver": False}
     if address == LOCAL:
         quiet["include_dashboard"] = False
-    is_ours = not ray.is_initialized()
     try:
-        if is_ours:
-            ray.init(**quiet)
+        ray.init(**quiet)
     except Exception as error:  # Ray raises a plain one where a node does not start in time
         raise DeviceError(f"there is no Ray cluster at '{address}': {str(error).splitlines()[0]}") from None
     try:
         yield Cluster(jobs_per_gpu, jobs)
     finally:
-        if is_ours:
-            ray.shutdown()
+        ray.shutdown()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from foster.errors import DeviceError, TrainingError, explained
+from foster.errors import DeviceError
 from foster.events import RunEnded
 from foster.experiment.event_log import FollowedRun, State
 from foster.experiment.folder import RunFolder
@@ -155,12 +155,11 @@ def environment_for(num_slots: int) -> dict[str, str]:
 
 
 def spawn_here(command: Sequence[str], environment: Mapping[str, str], log: Path, slot: Slot) -> Process:
-    with explained(TrainingError, "cannot start a process for it"):
-        return spawned(command, {**environment, "CUDA_VISIBLE_DEVICES": slot.gpu or ""}, log)
+    return spawned(command, {**environment, "CUDA_VISIBLE_DEVICES": slot.gpu or ""}, log)
 
 
 def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[str, str], spawn: Spawn) -> Job:
-    """Start or continue the run; an error here fails this run alone."""
+    """Start or continue the run."""
     command = [sys.executable, "-P", "-m", "foster", *_words(RunFolder(run.folder), settings), "--quiet"]
     log = log_path(run)
     with written(log), log.open("ab") as file:

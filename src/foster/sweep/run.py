@@ -181,10 +181,9 @@ def sweep(
     failed = [run for run in statuses if run.state is State.FAILED]
     if failed:
         first = f"{failed[0].name}: {failed[0].message}"
-        log = log_path(failed[0])
         raise TrainingError(
-            f"{len(failed)} of {counted(len(statuses), 'run')} failed: {first}{' ...' if len(failed) > 1 else ''}"
-            + (f"; see {shlex.quote(str(log))}" if log.is_file() else "")
+            f"{len(failed)} of {counted(len(statuses), 'run')} failed: {first}{' ...' if len(failed) > 1 else ''}; "
+            f"see {shlex.quote(str(log_path(failed[0])))}"
         )
 
 
@@ -328,13 +327,9 @@ class _Executor:
         for run in self._waiting:
             is_for_gpu = needs_gpu(self._settings[run.name], self._has_gpus)
             slot = next((slot for slot in self._free if (slot.gpu is not None) == is_for_gpu), None)
-            if slot is None:
-                continue
-            try:
+            if slot is not None:
                 self._jobs.append(start(run, self._settings[run.name], slot, self._environment, self._spawn))
                 self._free.remove(slot)
-            except (FosterError, OSError) as error:
-                run.state, run.message = State.FAILED, str(error)
 
     def _look(self) -> None:
         """Read the events of the runs, and free the slots of those that have ended."""
