@@ -1,6 +1,5 @@
 """Datasets agree with what the catalogue promises, and are the same every time."""
 
-import signal
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +12,7 @@ from torch.nn import functional
 from foster.data.images import ImageSet
 from foster.data.sources import Dataset, load, load_unlabeled, register_dataset
 from foster.errors import DataError
-from foster.experiment.parts import surveyed_facts
 from foster.settings.datasets import CATALOGUE, Asked, SyntheticSettings, dataset_facts
-from foster.settings.experiment import load_settings
-from foster.system.signals import Stopped
 
 
 @pytest.fixture(scope="module")
@@ -110,25 +106,3 @@ def test_a_dataset_of_ones_own_is_told_what_it_must_return(returned: Any, facts:
         register_dataset("mine", num_classes=2, num_train=6, num_test=6, image_size=8)(lambda request: returned)
         with pytest.raises(DataError, match=f"'mine'.*{facts}"):
             load("mine")
-
-
-def test_what_goes_wrong_in_a_dataset_of_ones_own_is_told_with_its_name() -> None:
-    def broken(request: object) -> Any:
-        raise ValueError("line 3 has no label")
-
-    with registries_kept():
-        register_dataset("mine")(broken)
-        with pytest.raises(DataError, match=r"'mine'.*ValueError: line 3"):
-            surveyed_facts(load_settings(None, ["dataset=mine", "increment=2", "memory_total=20"]))
-
-
-@pytest.mark.parametrize("error", [DataError("a file of it is gone"), Stopped(signal.SIGTERM), MemoryError()])
-def test_what_has_words_or_a_way_of_its_own_passes_through_a_dataset_of_ones_own(error: BaseException) -> None:
-    def broken(request: object) -> Any:
-        raise error
-
-    with registries_kept():
-        register_dataset("mine", num_classes=2, num_train=6, num_test=6, image_size=8)(broken)
-        with pytest.raises(type(error)) as caught:
-            load("mine")
-    assert caught.value is error

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from small_course import digits, new_method
-from torch import Tensor, nn
+from torch import Tensor
 
 from foster.data.task import Task
 from foster.errors import TrainingError
@@ -31,20 +31,6 @@ def untrained() -> Method[ReplaySettings]:
 def second_task(index: int) -> Task:
     """The same two new classes, under any number."""
     return Task(index, 4, 2, digits()[1].new_images)
-
-
-def test_a_method_of_ones_own_without_a_network_is_told_where_to_set_it() -> None:
-    method = new_method(Replay, ReplaySettings())
-    with pytest.raises(TrainingError, match=r"foster\.methods\.replay\.Replay .*learn_first"):
-        _ = method.network
-    with pytest.raises(TrainingError, match=r"Replay: self\.network .* Linear"):
-        method.network = nn.Linear(2, 2)
-
-
-def test_a_method_of_ones_own_without_phases_is_told_so() -> None:
-    method = new_method(Method, ReplaySettings())
-    with pytest.raises(TrainingError, match=r"foster\.methods\.base\.Method .*phases\(task\)"):
-        method.phases(digits()[0])
 
 
 class Forgetful(Replay):

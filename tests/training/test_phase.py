@@ -1,7 +1,5 @@
 """What a method yields is refused where it cannot be trained."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -10,7 +8,7 @@ from foster.data.images import ImageSet
 from foster.errors import TrainingError
 from foster.networks.modules import freeze
 from foster.settings.fit import FitSettings
-from foster.training.phase import Evaluate, Phase, parts_of, takes_batch
+from foster.training.phase import Phase, takes_batch
 
 ONE = ImageSet(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))
 
@@ -38,15 +36,3 @@ def test_an_objective_is_asked_for_a_batch_by_its_one_argument() -> None:
     for more in ({"num_views": 2}, {"replay": ONE}):
         with pytest.raises(TrainingError, match=r"'tune'.*objective\(batch\)"):
             Phase("tune", nn.Linear(1, 1), lambda images, labels: {}, FitSettings(epochs=1), ONE, **more)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("phases", "message"),
-    [
-        (None, r"phases\(\).*NoneType"),
-        ([Evaluate("head", nn.Linear(1, 1)), 3], r"phases\(\).*int"),
-    ],
-)
-def test_whatever_else_a_method_returns_or_yields_is_one_line(phases: Any, message: str) -> None:
-    with pytest.raises(TrainingError, match=message):
-        list(parts_of(phases))

@@ -1,14 +1,12 @@
 """One optimizer step as it is written: what it changes, what it sums up, and what it leaves behind."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from foster.data.feed import Batch
-from foster.errors import TrainingError
 from foster.settings.fit import FitSettings
 from foster.system.processes import ProcessGroup
 from foster.training.engine import Engine
@@ -92,19 +90,3 @@ def test_gradients_and_losses_are_averaged_over_all_processes_inside_the_step(
         assert step.loss_sums.tolist() == pytest.approx([4 / 2 * 6])
     finally:
         torch.distributed.destroy_process_group()
-
-
-@pytest.mark.parametrize(
-    ("returned", "message"),
-    [
-        (torch.tensor(1.0), r"\{'L_CE': ...\}.*Tensor"),
-        ({}, "L_CE"),
-        ({"L": torch.ones(3)}, r"'L'.*scalar.*\[3\]"),
-        ({"L": 0.5}, "'L'.*scalar.*float"),
-    ],
-)
-def test_an_objective_of_ones_own_is_told_what_it_must_return(returned: Any, message: str) -> None:
-    network = OneNumber()
-    optimizer = Optimizer(network, FitSettings(epochs=1, learning_rate=0.1), CPU)
-    with pytest.raises(TrainingError, match=message):
-        Step(network, lambda images, labels: returned, optimizer, ENGINE)(batch(3))

@@ -20,11 +20,10 @@ from foster.data.imagenet import Tree, names_of, trees
 from foster.data.images import ImageSet
 from foster.data.photos.store import PhotoLoader, PhotoStack
 from foster.data.tiny_imagenet import load_tiny_imagenet
-from foster.errors import DataError, FosterError, words_of
+from foster.errors import DataError
 from foster.seeding import Address, generator
 from foster.settings.datasets import CATALOGUE, USUAL, Asked, ChannelValues, DatasetFacts, dataset_facts
 from foster.settings.plugins import register
-from foster.system.signals import Stopped
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,21 +102,6 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     return train, test
 
 
-def _explained(name: str, read: Callable[[Request], Any]) -> Callable[[Request], Any]:
-    """A plug-in's function; an exception in it becomes a DataError with the dataset's name."""
-
-    def ask(request: Request) -> Any:
-        try:
-            return read(request)
-        except (FosterError, Stopped, MemoryError):
-            raise
-        except Exception as error:
-            words = f"{type(error).__name__}: {words_of(error)}"
-            raise DataError(f"dataset '{name}' cannot be read: {words}") from error
-
-    return ask
-
-
 def counted(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
     """Facts that are counted from the images; photos are listed, not decoded."""
     train, test = _read(facts, Request(**vars(asked), facts=facts))
@@ -185,7 +169,7 @@ def register_dataset(
     def enter(read: Reader) -> Reader:
         numbers = (num_classes, num_train, num_test, image_size)
         text = (read.__doc__ or name).strip().splitlines()[0]
-        facts = DatasetFacts(name, text, *numbers, mean, std, read_by=_explained(name, read))
+        facts = DatasetFacts(name, text, *numbers, mean, std, read_by=read)
         register("dataset", CATALOGUE, name, facts, read)
         return read
 

@@ -26,7 +26,7 @@ from foster.networks.network import Backbone, Network
 from foster.seeding import Address, generator, initialisation
 from foster.settings.fit import FitSettings
 from foster.settings.method import MethodSettings
-from foster.training.phase import Evaluate, Phase, parts_of
+from foster.training.phase import Evaluate, Phase
 
 Loss = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 """(logits `[N, num_total]`, old logits `[N, num_known]`, labels `[N]`) -> loss terms by name."""
@@ -61,30 +61,13 @@ class Method(Generic[SettingsType]):
     Between tasks only the network and the memory are kept, which `checked_phases` checks.
     """
 
+    network: Network
+    """The network after the last task; `phases` sets it in the first task."""
+
     def __init__(self, settings: SettingsType, memory: ExemplarMemory, context: Context) -> None:
         self.settings = settings
         self.memory = memory
         self.context = context
-        self._network: Network | None = None
-
-    @property
-    def network(self) -> Network:
-        """The network after the last task; TrainingError before the first."""
-        if self._network is None:
-            raise TrainingError(
-                f"method {self._origin} has no network: phases() must set self.network in the first task, as "
-                f"'yield self.learn_first(task)' does, or 'self.network = self.new_network([task.num_new])'"
-            )
-        return self._network
-
-    @network.setter
-    def network(self, network: nn.Module) -> None:
-        if not isinstance(network, Network):
-            made = "self.new_network(...) and self.network.with_new_classes(...) make one"
-            raise TrainingError(
-                f"method {self._origin}: self.network must be a Network, not a {type(network).__name__}; {made}"
-            )
-        self._network = network
 
     @property
     def _origin(self) -> str:
@@ -97,7 +80,7 @@ class Method(Generic[SettingsType]):
 
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         """Yield the phases and evaluations of one task. Subclasses implement it."""
-        raise TrainingError(f"method {self._origin} must implement phases(task)")
+        raise NotImplementedError
 
     def new_network(self, task_sizes: Sequence[int]) -> Network:
         """An untrained network with the shape that it has after tasks of these sizes."""
@@ -207,7 +190,7 @@ def checked_phases(method: Method[Any], phases: Iterable[Phase | Evaluate]) -> I
     """The `phases` of `method` in a task. Raises TrainingError at the end if an attribute of the method has changed: a
     run that is resumed after this task would not have it."""
     before = _attributes(method)
-    yield from parts_of(phases)
+    yield from phases
     for name, content in _attributes(method).items():
         if before.get(name) != content:
             raise TrainingError(
@@ -218,7 +201,7 @@ def checked_phases(method: Method[Any], phases: Iterable[Phase | Evaluate]) -> I
 
 def _attributes(method: Method[Any]) -> dict[str, Any]:
     """The contents of a method's attributes, except its arguments, its network and memory, and cached properties."""
-    given = (method, method.settings, method.memory, method.context, method._network)
+    given = (method, method.settings, method.memory, method.context, vars(method).get("network"))
     seen = {id(each): each for each in given if each is not None}
     kept = {name: value for name, value in vars(method).items() if id(value) not in seen}
     is_derived = {name: isinstance(getattr(type(method), name, None), cached_property) for name in kept}

@@ -99,12 +99,12 @@ def _without_weights(choice: str | ModuleLike, image_size: tuple[int, int]) -> B
     if not isinstance(choice, str):
         kind = type(choice).__name__
         name = f"custom:{kind if isinstance(choice, nn.Module) else getattr(choice, '__name__', kind)}"
-        return BackboneChoice(name, lambda: as_backbone(_fresh(choice, name), image_size, name), is_builtin=False)
+        return BackboneChoice(name, lambda: as_backbone(_fresh(choice), image_size, name), is_builtin=False)
     if package := PACKAGES.get(choice):
         return BackboneChoice(choice, lambda: build_backbone(choice), package.mean, package.std, is_pretrained=True)
     if is_registered("backbone", choice):
         make = BACKBONES[choice]
-        return BackboneChoice(choice, lambda: as_backbone(_fresh(make, choice), image_size, choice), is_builtin=False)
+        return BackboneChoice(choice, lambda: as_backbone(_fresh(make), image_size, choice), is_builtin=False)
     return BackboneChoice(choice, lambda: build_backbone(choice))
 
 
@@ -160,14 +160,9 @@ def _described(out: object) -> str:
     return str(list(out.shape)) if isinstance(out, Tensor) else type(out).__name__
 
 
-def _fresh(choice: ModuleLike, name: str) -> nn.Module:
+def _fresh(choice: ModuleLike) -> nn.Module:
     """A new module on the CPU."""
-    try:
-        made = copy.deepcopy(choice) if isinstance(choice, nn.Module) else choice()
-    except Exception as error:
-        raise SettingsError(f"cannot make backbone '{name}': {words_of(error)}") from error
-    if not isinstance(made, nn.Module):
-        raise SettingsError(f"backbone: the function must return a torch.nn.Module, not {type(made).__name__}")
+    made = copy.deepcopy(choice) if isinstance(choice, nn.Module) else choice()
     return made.cpu()
 
 

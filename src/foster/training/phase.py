@@ -1,7 +1,7 @@
 """What a method yields: a Phase is one training run within a task, an Evaluate requests an evaluation."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -105,13 +105,3 @@ class Evaluate:
 
     variant: str
     network: nn.Module
-
-
-def parts_of(phases: Iterable[Phase | Evaluate]) -> Iterator[Phase | Evaluate]:
-    """The phases and evaluations that a method yields; raises TrainingError for anything else."""
-    if not isinstance(phases, Iterable):
-        raise TrainingError(f"phases() must yield phases, not return a {type(phases).__name__}")
-    for part in phases:
-        if not isinstance(part, Phase | Evaluate):
-            raise TrainingError(f"phases() must yield a Phase or an Evaluate, not a {type(part).__name__}")
-        yield part

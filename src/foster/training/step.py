@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.feed import Batch, Feed
-from foster.errors import TrainingError
 from foster.kernels import (
     DeferredGradients,
     ReadTooEarlyError,
@@ -122,8 +121,6 @@ class Step:
         with DeferredGradients() if self._defers else nullcontext():
             with self.engine.autocast:
                 terms = self._objective(batch.prepared(self.engine.prepare))
-            if not self.term_names:
-                _check_terms(terms)
             losses = torch.stack(list(terms.values()))
             losses.sum().backward()
         return tuple(terms), losses.detach()
@@ -209,18 +206,6 @@ class Step:
                 self.loss_sums.zero_()
 
         return restore
-
-
-def _check_terms(terms: object) -> None:
-    """Raise TrainingError unless `terms` is a dictionary of scalar tensors."""
-    if not isinstance(terms, dict) or not terms:
-        raise TrainingError(
-            f"an objective must return loss terms by name, {{'L_CE': ...}}, not a {type(terms).__name__}"
-        )
-    for name, term in terms.items():
-        if not isinstance(term, Tensor) or term.ndim:
-            what = f"of shape {list(term.shape)}" if isinstance(term, Tensor) else f"a {type(term).__name__}"
-            raise TrainingError(f"the loss term '{name}' must be a scalar tensor, the mean over the batch, not {what}")
 
 
 def gradients(loss: Tensor, parameters: Iterable[Tensor]) -> tuple[Tensor, ...]:

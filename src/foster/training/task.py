@@ -22,7 +22,7 @@ from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress, Te
 from foster.training.distributed import agree_on_statistics
 from foster.training.engine import Engine
 from foster.training.fit import FitState, fit, restore_trained
-from foster.training.phase import Evaluate, Phase, parts_of, takes_batch
+from foster.training.phase import Evaluate, Phase, takes_batch
 
 STEPS_BETWEEN_QUESTIONS = 50
 """After this many steps, several processes agree whether to save or to stop. They average their BatchNorm statistics at
@@ -119,7 +119,7 @@ class Trainer:
         """
         epochs: dict[str, int] = {}
         num_phases = 0
-        for phase in parts_of(phases):
+        for phase in phases:
             if isinstance(phase, Evaluate):
                 evaluate(phase)
                 continue
