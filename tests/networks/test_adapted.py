@@ -103,7 +103,6 @@ def test_a_backbone_that_keeps_its_word_is_taken_as_it_is() -> None:
         (lambda: Tiny(None), "must set feature_size, the number of features of an image"),
         (NeedsLargeImages, "backbone 'custom:NeedsLargeImages' cannot take images of 8 x 8: "),
         (Backbone, "must set feature_size"),
-        (nn.Linear, r"cannot make backbone 'custom:Linear': .*missing 2 required positional arguments"),
     ],
 )
 def test_a_backbone_that_does_not_keep_its_word_is_refused_with_a_reason(backbone: Any, message: str) -> None:
