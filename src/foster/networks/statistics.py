@@ -188,8 +188,9 @@ def discriminants_of_few(statistics: Statistics, shrinkage: float) -> tuple[Tens
     60 would hardly ever be predicted. True class means are assumed to be normally distributed around a centre, with
     covariance b A. The expected mean of a class is then its measured mean, shrunk towards the centre by k / (n_c + k)
     with k = w / b, where w is the variance within classes (both as multiples of A). The squared distance of an image to
-    it is larger by w / (n_c + k) on average. Half of min(w, b) / (n_c + k) is added to the score of the class: where
-    many classes are close to each other (b < w), more would predict classes of few images too often.
+    it is larger on average, and half of b / (n_c + k) is added to the score of the class. This addition is larger than
+    that of another class by at most a quarter of the squared distance between their means. Without this limit, one
+    wrong label in a class of few images can attract all images of another class.
     """
     factor, prior = shrunk_covariance(statistics, shrinkage), _prior_of_means(statistics, shrinkage)
     if prior is None:
@@ -207,13 +208,15 @@ class _PriorOfMeans(NamedTuple):
     within: Tensor
     between: Tensor
     """`within` and `between` are multiples of A, `[]`."""
+    most: Tensor
+    """Twice the largest addition to the scores of each class, `[C]`."""
 
     def expected(self, means: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """The expected means `[C, d]`, given the measured `means` `[C, d]` of `counts` `[C]` images, and what is
         subtracted from the squared distances `[C]` of images to them."""
         share = 1 / (counts + self.within / self.between)
         means = self.centre + (counts * share)[:, None] * (means - self.centre)
-        return means, torch.minimum(self.between, self.within) * share
+        return means, torch.minimum(self.between * share, self.most)
 
 
 def _prior_of_means(statistics: Statistics, shrinkage: float) -> _PriorOfMeans | None:
@@ -240,7 +243,15 @@ def _measured_prior(statistics: Statistics, shrinkage: float) -> _PriorOfMeans |
     around = statistics.means[is_seen] - centre
     distances = (torch.cholesky_solve(around.T, factor).T * around).sum(1)
     between = (distances - within / statistics.counts[is_seen]).mean() * num_seen / (num_seen - 1)
-    return _PriorOfMeans(centre, within, between.clamp_min(LEAST_BETWEEN * within))
+    between = between.clamp_min(LEAST_BETWEEN * within)
+    prior = _PriorOfMeans(centre, within, between, torch.full_like(statistics.sums[:, 0], torch.inf))
+    means, excess = prior.expected(statistics.means, statistics.counts)
+    weight = torch.cholesky_solve(means.T, factor).T
+    squares = (weight * means).sum(1)
+    apart = squares[:, None] + squares - 2 * weight @ means.T
+    is_compared = is_seen & ~torch.eye(statistics.num_classes, dtype=torch.bool, device=is_seen.device)
+    limits = torch.where(is_compared, excess + apart.clamp_min(0) / 2, torch.inf)
+    return prior._replace(most=limits.min(1).values)
 
 
 def left_out_scores(
