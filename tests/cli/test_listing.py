@@ -1,6 +1,5 @@
 """Commands that show: presets, methods, table, compare; what they print where, and what they refuse."""
 
-import json
 import sys
 import tomllib
 from collections.abc import Callable
@@ -18,31 +17,16 @@ Run = Callable[..., int]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(write_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the command in a folder with three runs of two recipes, and returns its exit code."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
+    facts = {"scenario": "cifar100-b0-inc10", "augmentation": "auto", "params": 4_699_140, "train_seconds": 8000.0}
     for seed, temperature in ((1, 2.0), (2, 2.0), (1, 4.0)):
         accuracy = [95.0 - 4 * task - seed for task in range(10)]
-        results = {
-            "method": "foster",
-            "scenario": "cifar100-b0-inc10",
-            "seed": seed,
-            "augmentation": "auto",
-            "accuracy": accuracy,
-            "average_incremental_accuracy": sum(accuracy) / len(accuracy),
-            "final_accuracy": accuracy[-1],
-            "forgetting": 12.5,
-            "variants": {},
-            "params": 4_699_140,
-            "memory_bytes": 0,
-            "train_seconds": 8000.0,
-            "tasks": [[f"class {10 * task + k}" for k in range(10)] for task in range(10)],
-            "settings": {"foster": {"temperature": temperature, "an_uncommonly_long_name_of_a_setting": temperature}},
-        }
-        path = tmp_path / "runs" / f"{seed}-{temperature}" / "results.json"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps(results), encoding="utf-8")
+        settings = {"foster": {"temperature": temperature, "an_uncommonly_long_name_of_a_setting": temperature}}
+        name = f"runs/{seed}-{temperature}"
+        write_run(name, accuracy, [10] * 10, seed=seed, variants={}, settings=settings, **facts)
 
     def call(*arguments: str) -> int:
         monkeypatch.setattr(sys, "argv", ["foster", *arguments])

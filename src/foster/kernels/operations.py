@@ -50,7 +50,7 @@ def crop_and_resize(addresses: Tensor, boxes: Tensor, out_size: tuple[int, int])
 
 
 def can_operate(images: Tensor) -> bool:
-    """Whether the kernels can run on these images. Without them, torch's operations give the same pixels."""
+    """Whether the kernels can run on these images. Without them, Pillow gives the same pixels."""
     return images.is_cuda and can_crop()
 
 

@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
-from foster.errors import DataError
 from foster.reports.archive import Archive
 from foster.reports.results import RunResult
 from foster.reports.style import columns, format_of_panels, grid_of_axes, new_figure, points, styled, wrapped
@@ -27,12 +26,9 @@ ON_BRIGHT = "#222222"
 def accuracy_matrix_figure(results: Sequence[RunResult], names: Sequence[str] = ()) -> Figure:
     """A panel for each run: after each task (rows), the accuracy on the classes of each task so far (columns)."""
     named = zip(results, names or [result.method for result in results], strict=True)
-    shown = [(result, name) for result, name in named if result.accuracy_matrix]
-    if not shown:
-        raise DataError("none of the runs has an accuracy matrix")
-    titles = [f"{name}, {result.scenario}: final\u00a0{result.final_accuracy:.1f}\u00a0%" for result, name in shown]
+    titles = [f"{name}, {result.scenario}: final\u00a0{result.final_accuracy:.1f}\u00a0%" for result, name in named]
     figure, panels = _panels(titles, 3.6)
-    for axes, (result, _) in zip(panels, shown, strict=True):
+    for axes, result in zip(panels, results, strict=True):
         size = len(result.accuracy_matrix)
         values = np.full((size, size), np.nan)
         for row, accuracies in enumerate(result.accuracy_matrix):

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,19 +57,19 @@ class RunResult:
     params: Count
     memory_bytes: Count
     train_seconds: Seconds
-    finished: bool = True
-    evaluated_on: Words = "test"
-    result: Words = "head"
+    finished: bool
+    evaluated_on: Words
+    result: Words
     """The variant whose accuracies these are: a classifier (`head`, `nearest_mean`), or a name of the method's own."""
-    new_accuracy: tuple[Percent | None, ...] = ()
+    new_accuracy: tuple[Percent | None, ...]
     """After each task, on the test images of that task; None where it has none."""
-    old_accuracy: tuple[Percent | None, ...] = ()
+    old_accuracy: tuple[Percent | None, ...]
     """After each task on the test images of the tasks before it; None after the first."""
-    accuracy_matrix: list[list[Percent | None]] = field(default_factory=list)
+    accuracy_matrix: list[list[Percent | None]]
     """Row t: after task t on the test images of each task up to t; None for a task without test images."""
-    classes: tuple[str, ...] = ()
+    classes: tuple[str, ...]
     """All names in order of arrival."""
-    environment: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any]
 
     @property
     def counted_by(self) -> str:
@@ -87,12 +87,12 @@ class RunResult:
         return tuple(b - a for a, b in itertools.pairwise((0, *self.classes_seen)))
 
     def __post_init__(self) -> None:
-        rows = (self.accuracy, *(variant.accuracy for variant in self.variants.values()))
+        rows = (self.accuracy, self.new_accuracy, self.old_accuracy, *(one.accuracy for one in self.variants.values()))
         if any(len(row) != len(self.classes_seen) for row in rows):
             raise ValueError(f"{len(self.accuracy)} accuracies for {len(self.classes_seen)} tasks")
-        if self.classes and len(self.classes) < self.classes_seen[-1]:
+        if len(self.classes) < self.classes_seen[-1]:
             raise ValueError(f"{len(self.classes)} class names for {self.classes_seen[-1]} classes")
-        if self.accuracy_matrix and [*map(len, self.accuracy_matrix)] != [*range(1, len(self.accuracy) + 1)]:
+        if [*map(len, self.accuracy_matrix)] != [*range(1, len(self.accuracy) + 1)]:
             raise ValueError("accuracy_matrix: row t must have an accuracy for each task up to t")
 
     @property

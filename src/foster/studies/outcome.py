@@ -25,8 +25,8 @@ from foster.system.files import write_json, write_text
 METRICS: dict[Metric, Callable[[RunResult], float | None]] = {
     "average": lambda run: run.average_incremental_accuracy,
     "final": lambda run: run.final_accuracy,
-    "new": lambda run: run.new_accuracy[-1] if run.new_accuracy else None,
-    "old": lambda run: run.old_accuracy[-1] if run.old_accuracy else None,
+    "new": lambda run: run.new_accuracy[-1],
+    "old": lambda run: run.old_accuracy[-1],
 }
 """Metrics of one run in percent; None where it has none."""
 
