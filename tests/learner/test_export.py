@@ -179,17 +179,6 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_what_a_killed_export_has_left_goes_with_the_next_one(
-    learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exporting, "as_onnx", made_at_once())
-    for name in (".x.onnx.0123456789ab.part", ".other.onnx.0123456789ab.part"):
-        (tmp_path / name).touch()
-    learner.export(tmp_path / "x.onnx")
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"x.onnx", "x.onnx.json", ".other.onnx.0123456789ab.part"}
-
-
 def test_the_program_in_the_docs_answers_as_predict_does(
     learner: Learner, onnx_file: ExportReport, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

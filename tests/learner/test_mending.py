@@ -13,7 +13,6 @@ from foster.errors import DataError
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.mending import Regrouping, files_together, merged_row
-from foster.learner.reports import UpdateError
 from foster.networks.heads import Head
 
 FOUR = ("zero", "one", "two", "three")
@@ -130,19 +129,6 @@ def test_a_first_task_of_which_nothing_is_left_still_loads_and_learns(four: Lear
     assert [answer.confidence for answer in again.predict(unseen("two"))] == [1.0] * 10
 
 
-def test_what_costs_more_than_the_limit_is_refused_and_changes_nothing(
-    four: Learner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, names = known(four), four.class_names
-    row = (torch.zeros(before.network.feature_size), torch.tensor(-100.0))
-    monkeypatch.setattr("foster.learner.mending.merged_row", lambda *parts: row)
-    with pytest.raises(UpdateError, match="1 points") as refused:
-        four.merge(["one", "three"], "both", max_drop=1)
-    assert four.knowledge is before
-    assert four.class_names == names
-    assert refused.value.refused.class_names == ("zero", "both", "two")
-
-
 @pytest.mark.parametrize(
     ("mend", "line"),
     [
@@ -184,16 +170,6 @@ def test_a_method_without_exemplars_forgets_but_does_not_merge(tmp_path: Path) -
     assert foster.load(learner.save(tmp_path / "saved"), device="cpu").class_names == ("one", "two", "three")
 
 
-def known_by(learner: Learner) -> Knowledge:
-    assert learner.knowledge is not None
-    return learner.knowledge
-
-
-def test_tasks_keep_what_is_left_of_their_classes() -> None:
-    groups = Regrouping(((1, 4), (2,), (5,)), ("a", "b", "c"))
-    assert groups.task_sizes((1, 2, 2, 1)) == (0, 2, 0, 1)
-
-
 def test_probabilities_of_parts_are_added() -> None:
     summed = Regrouping(((0, 2), (3,)), ("a", "b")).summed(torch.tensor([[0.1, 0.2, 0.3, 0.4]]))
     torch.testing.assert_close(summed, torch.tensor([[0.4, 0.4, 0.2]]), msg="what is left out stands at the end")
@@ -202,21 +178,21 @@ def test_probabilities_of_parts_are_added() -> None:
 def test_merged_exemplars_take_turns_within_what_a_class_may_keep_and_give_it_its_output() -> None:
     learner = small_learner(memory_total=None, memory_per_class=10, epochs_scale=0.001)
     learner.learn(digits("zero", "one", "two", last=20))
-    known = known_by(learner)
+    before = known(learner)
     merged = copy.deepcopy(learner)
     merged.merge(["zero", "one"], "both")
-    after = known_by(merged)
+    after = known(merged)
     both = after.exemplars.memory().stack_of(0).tensor
     assert len(both) + len(after.held_out.memory().stack_of(0).tensor) <= 10
-    zero, one = known.exemplars.memory().stack_of(0).tensor, known.exemplars.memory().stack_of(1).tensor
+    zero, one = (before.exemplars.memory().stack_of(k).tensor for k in (0, 1))
     assert torch.equal(both[:4], torch.stack([zero[0], one[0], zero[1], one[1]]))
     assert after.task_sizes == (2,)
-    before, head, exemplars = known.network.head, after.network.head, known.images_of(known.exemplars)
-    assert isinstance(before, Head)
+    old, head, exemplars = before.network.head, after.network.head, before.images_of(before.exemplars)
+    assert isinstance(old, Head)
     assert isinstance(head, Head)
     features = learner.classifier().features(exemplars.images)
-    row, bias = merged_row(before.weight, before.bias, features, exemplars.labels, [0, 1], known.temperature)
-    torch.testing.assert_close((head.weight.detach(), head.bias.detach()), expected_head(before, row, bias))
+    row, bias = merged_row(old.weight, old.bias, features, exemplars.labels, [0, 1], before.temperature)
+    torch.testing.assert_close((head.weight.detach(), head.bias.detach()), expected_head(old, row, bias))
 
 
 def expected_head(before: Head, row: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -244,14 +220,6 @@ def test_a_network_that_keeps_more_than_we_know_is_left_alone(learner: Learner) 
     known.network.head = Strange(known.network.feature_size, 2)
     with pytest.raises(DataError, match="'foster'"):
         learner.forget("one")
-
-
-def test_memories_without_images_stay_empty() -> None:
-    learner = small_learner("finetune", epochs_scale=0.001, validation_share=0.0)
-    learner.learn(digits("zero", "one", last=20))
-    learner.forget("zero")
-    after = known_by(learner)
-    assert after.exemplars.num_images == 0
 
 
 def course(seed: int, count: int = 400) -> tuple[Tensor, Tensor]:

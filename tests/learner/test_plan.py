@@ -13,15 +13,13 @@ from small_learners import digits, longer_learner, planned, small_learner
 from torch import Tensor
 
 import foster
-from foster.data.photos.decode import Resizing
-from foster.data.photos.find import Photos, Source, find_photos
-from foster.data.photos.store import ReadPhotos, read_for_training, read_photos
+from foster.data.photos.find import Photos, find_photos
+from foster.data.photos.store import ReadPhotos, read_for_training
 from foster.errors import DataError, DeviceError, SettingsError
 from foster.events import Event, LearnPlanned
 from foster.learner import train
 from foster.learner.learner import Learner
 from foster.learner.plan import (
-    choose_resizing,
     make_plan,
 )
 from foster.learner.reports import LearnReport, SharedPhotos
@@ -189,42 +187,6 @@ def test_who_is_told_how_long_it_takes_learns_the_same() -> None:
     plans = [event for event in told if isinstance(event, LearnPlanned)]
     assert len(plans) == 2
     assert all(plan.seconds > 0 for plan in plans)
-
-
-def refusal(source: Source) -> str:
-    with pytest.raises(DataError) as refused:
-        choose_resizing(find_photos(source), learner_settings(), None)
-    return str(refused.value)
-
-
-def test_pixels_of_a_wrong_range_are_the_reason() -> None:
-    images = np.random.default_rng(0).uniform(2, 16, (10, 8, 8))
-    images[:, 0, :2] = 0, 16
-    message = refusal((images, ["a"] * 10))
-    assert "10 images" in message
-    assert message.count("0 to 1, not 0 to 16") == 1
-
-
-def write_images(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    for k in range(3):
-        Image.new("RGB", (9, 9)).save(folder / f"{k}.png")
-
-
-def test_a_path_in_a_csv_is_relative_to_its_folder_and_a_missing_file_is_named(tmp_path: Path) -> None:
-    write_images(tmp_path / "images")
-    (tmp_path / "photos.csv").write_text("path,label\nlists/images/0.png,a\n")
-    message = refusal(tmp_path / "photos.csv")
-    assert f"'{tmp_path}/lists/images/0.png'" in message
-
-
-def test_a_column_of_image_paths_may_have_that_name(tmp_path: Path) -> None:
-    write_images(tmp_path / "images")
-    (tmp_path / "photos.csv").write_text("id,image_path,label\n0,images/0.png,a\n1,images/1.png,b\n")
-    photos = find_photos(tmp_path / "photos.csv")
-    assert photos.labels == ("a", "b")
-    assert choose_resizing(photos, learner_settings(image_size=8), None).size == (8, 8)
-    assert len(read_photos(photos, Resizing(8, 8)).images) == 2
 
 
 def test_images_that_are_already_stored_are_passed_over(learner: Learner) -> None:

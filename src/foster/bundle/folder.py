@@ -76,11 +76,8 @@ def check_free(folder: Path) -> None:
 
 def check_outside(path: Path) -> None:
     """Refuse a path inside a bundle, which is never changed."""
-    try:
-        parents = path.resolve().parents
-    except (OSError, RuntimeError):
-        raise FolderError(f"cannot write '{path}': its place is a link that leads to itself") from None
     own_files = (MANIFEST, WEIGHTS)
+    parents = path.resolve().parents
     around = next((parent for parent in parents if all((parent / name).is_file() for name in own_files)), None)
     if around is not None:
         raise FolderError(f"'{path}' lies inside the bundle '{around}', which is never changed; choose another place")

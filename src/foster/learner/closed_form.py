@@ -94,14 +94,10 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         features = store.features if settings.features_per_class else photos.features
         labels = store.labels[rows]
         solved = solve(store.statistics, features, labels, tuple(store.ids[k] for k in rows.tolist()))
-        measured, of_measured = rows[solved.positions], labels[solved.positions]
-        temperature = fit_temperature(solved.scores, of_measured)
-        probability = probabilities(solved.scores, temperature or 1.0)
-        familiarity = None
-        if temperature:
-            familiarity = Familiarity.left_out(store.statistics, features[solved.positions], of_measured, probability)
-        answers = solved.scores.argmax(1)
-        check, uncompared = _compared(measured, of_measured, answers, last_answers, photos.class_names, len(known))
+        measured = rows[solved.positions]
+        check, uncompared = _compared(
+            measured, labels[solved.positions], solved.answers, last_answers, photos.class_names, len(known)
+        )
     kept = _kept(before, photos, quota)
     after = Knowledge(
         class_names=photos.class_names,
@@ -112,11 +108,11 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         network=Network(network.branches, solved.head),  # type: ignore[arg-type]
         exemplars=KeptImages.of_files(lambda: kept, plan.resizing),
         held_out=NOTHING_KEPT,
-        temperature=temperature or 1.0,
-        num_calibration_images=len(measured) if temperature else 0,
+        temperature=solved.temperature or 1.0,
+        num_calibration_images=len(measured) if solved.temperature else 0,
         history=before.history if before else (),
-        familiarity=familiarity,
-        store=store.with_answers(measured, answers),
+        familiarity=solved.familiarity,
+        store=store.with_answers(measured, solved.answers),
     )
     report = replace(
         photos.report,
@@ -359,13 +355,21 @@ def linear_discriminants(statistics: Statistics) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A head, and the scores of photos by heads without them (leave-one-out)."""
+    """A head, and how it does on photos, each measured by the head of all others (leave-one-out)."""
 
     head: RootHead
     positions: Tensor
     """Which of the photos given were measured, int64 `[n]`."""
     scores: Tensor
     """Their scores `[n, C]`, on the scale of the head."""
+    temperature: float | None
+    familiarity: Familiarity | None
+    """The temperature and the familiarity are None if too few photos were measured."""
+
+    @property
+    def answers(self) -> Tensor:
+        """The class ids that they were taken for, int64 `[n]`."""
+        return self.scores.argmax(1)
 
 
 def solve(
@@ -387,7 +391,13 @@ def solve(
     if not scale > 0:
         scale = float(weight.norm()) or 1.0
     head = RootHead.from_values((weight / scale).float(), (bias / scale).float())
-    return Solved(head, positions, (scores / scale).float())
+    scores, labels = (scores / scale).float(), labels[positions]
+    temperature = fit_temperature(scores, labels)
+    familiarity = None
+    if temperature:
+        probability = probabilities(scores, temperature)
+        familiarity = Familiarity.left_out(statistics, features[positions], labels, probability)
+    return Solved(head, positions, scores, temperature, familiarity)
 
 
 def scale_of(statistics: Statistics, head: RootHead) -> float:

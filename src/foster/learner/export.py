@@ -25,8 +25,7 @@ from foster.errors import FosterError, SettingsError, words_of
 from foster.learner.classifier import Classifier
 from foster.learner.knowledge import Knowledge
 from foster.seeding import Address, generator
-from foster.system.files import remove_temporaries, user_path, write_bytes, write_json
-from foster.system.locking import locked
+from foster.system.files import user_path, write_bytes, write_json
 from foster.version import __version__
 
 ENDING = ".onnx"
@@ -82,9 +81,7 @@ def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
         example = torch.zeros(2, *knowledge.preprocessing.size, 3, dtype=torch.uint8)
         content, run = as_onnx(module, example, json.dumps(facts, ensure_ascii=False))
     difference = _largest_difference(module, run, pictures)
-    with locked(file.parent, f".{file.name}.lock"):
-        remove_temporaries(file.parent, file.name)
-        write_bytes(file, content)
+    write_bytes(file, content)
     facts_file = file.with_name(f"{file.name}.json")
     write_json(facts_file, facts)
     return ExportReport(file, facts_file, len(content), len(pictures), checked_on, difference)

@@ -24,7 +24,6 @@ from foster.evaluation.predict import class_means
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.closed_form import scale_of, solve
-from foster.learner.familiarity import Familiarity
 from foster.learner.knowledge import NOT_MEASURED, KeptImages, Knowledge
 from foster.learner.plan import held_out_quota
 from foster.learner.reports import MendReport, UpdateCheck, check_not_unknown, compare
@@ -225,26 +224,20 @@ def _solved_again(before: Knowledge, after: Knowledge) -> tuple[Knowledge, tuple
     features, labels, ids = store.features, store.kept_labels, store.kept_ids
     scale = None if len(features) else scale_of(before.store.statistics, head)
     solved = solve(store.statistics, features, labels, ids, scale)
-    measured, of_measured = store.rows[solved.positions], labels[solved.positions]
-    temperature = fit_temperature(solved.scores, of_measured)
-    answers = solved.scores.argmax(1)
-    familiarity = before.familiarity
-    if temperature:
-        probability = probabilities(solved.scores, temperature)
-        familiarity = Familiarity.left_out(store.statistics, features[solved.positions], of_measured, probability)
-    elif familiarity is not None:
-        familiarity = replace(familiarity, statistics=store.statistics)
+    measured, familiarity = store.rows[solved.positions], solved.familiarity
+    if not solved.temperature and before.familiarity is not None:
+        familiarity = replace(before.familiarity, statistics=store.statistics)
     last = store.answers[measured]
     compared = last != NOT_MEASURED  # taken for a class that is gone, a photo was wrong before
-    right, then, now = (values[compared].numpy() for values in (of_measured, last, answers))
+    right, then, now = (values[compared].numpy() for values in (labels[solved.positions], last, solved.answers))
     check = compare("held-out", right, then, now, after.class_names, len(after.class_names))
     after = replace(
         after,
         network=Network(before.network.branches, solved.head),  # type: ignore[arg-type]
-        temperature=temperature or before.temperature,
-        num_calibration_images=len(measured) if temperature else before.num_calibration_images,
+        temperature=solved.temperature or before.temperature,
+        num_calibration_images=len(measured) if solved.temperature else before.num_calibration_images,
         familiarity=familiarity,
-        store=store.with_answers(measured, answers) if len(measured) else store,
+        store=store.with_answers(measured, solved.answers) if len(measured) else store,
     )
     return after, (check,) if check.classes else ()
 

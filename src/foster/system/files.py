@@ -86,15 +86,11 @@ def is_temporary(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(".part")
 
 
-def remove_temporaries(folder: Path, name: str | None = None) -> None:
-    """Remove the temporary files of killed writers in `folder`, or only those of the file `name`.
-
-    Only the holder of the folder's or the file's lock may do this.
-    """
-    start = "." if name is None else f".{name}."
+def remove_temporaries(folder: Path) -> None:
+    """Remove the temporary files of killed writers in `folder`. Only the holder of the folder's lock may do this."""
     with suppress(OSError):
         for path in folder.iterdir():
-            if is_temporary(path) and path.name.startswith(start):
+            if is_temporary(path):
                 path.unlink(missing_ok=True)
 
 

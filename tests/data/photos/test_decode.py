@@ -2,10 +2,8 @@
 
 import io
 import struct
-import threading
 import warnings
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -76,34 +74,6 @@ def test_damaged_exif_does_not_cost_the_photo(damage: bytes) -> None:
     noise(20, 30).save(file, "JPEG", exif=damage)
     assert decode(file.getvalue()).size == (30, 20)
     assert upright_size(file.getvalue()) == (30, 20)
-
-
-@pytest.mark.parametrize(("large_pixels", "num_together"), [(15, 1), (16, 4)])
-def test_large_images_are_decoded_one_at_a_time_by_any_number_of_threads(
-    large_pixels: int, num_together: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Image.new("RGB", (4, 4), RED).save(tmp_path / "small.png")
-    now, most, changing = 0, 0, threading.Lock()
-    together = threading.Barrier(4)
-    upright = decoding._upright_rgb
-
-    def noted(image: Image.Image) -> Image.Image:
-        nonlocal now, most
-        with changing:
-            now += 1
-            most = max(most, now)
-        if num_together > 1:
-            together.wait(timeout=60)
-        with changing:
-            now -= 1
-        return upright(image)
-
-    monkeypatch.setattr(decoding, "LARGE_PIXELS", large_pixels)
-    monkeypatch.setattr(decoding, "_upright_rgb", noted)
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(decode, [tmp_path / "small.png"] * 12))
-    assert most == num_together
-    assert all(image.getpixel((0, 0)) == RED for image in found)
 
 
 @pytest.mark.parametrize("kind", ["HEIF", "AVIF"])

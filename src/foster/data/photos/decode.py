@@ -6,11 +6,10 @@ import hashlib
 import io
 import os
 import struct
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -46,9 +45,6 @@ MAX_PIXELS = 89_478_485
 to twice as many pixels is decoded where a half, a quarter or an eighth of its size is enough."""
 
 MAX_FILE_BYTES = 2**30
-LARGE_PIXELS = 25_000_000
-"""Larger images are decoded one at a time, however many threads there are."""
-
 DRAFT_PIXELS = 4_000_000
 """Larger JPEGs are decoded at a half, a quarter or an eighth of their size. The result differs slightly from resizing
 the whole image."""
@@ -79,8 +75,6 @@ REASONS: dict[type[Exception], str] = {
     struct.error: "damaged",
 }
 """What the errors of decoders mean; other errors are quoted."""
-
-_LARGE_IMAGE = threading.Lock()
 
 
 class ImageError(DataError):
@@ -131,11 +125,9 @@ def decode(source: ImageLike, target_side: int | None = None) -> Image.Image:
         with _opened(source) as image:
             if target_side is not None and image.width * image.height > DRAFT_PIXELS:
                 image.draft("RGB", (4 * target_side, 4 * target_side))
-            num_pixels = image.width * image.height
-            if num_pixels > MAX_PIXELS:
+            if image.width * image.height > MAX_PIXELS:
                 raise ImageError(f"too large: {image.width} x {image.height}, more than {MAX_PIXELS:,} pixels")
-            with _LARGE_IMAGE if num_pixels > LARGE_PIXELS else nullcontext():
-                return _upright_rgb(image)
+            return _upright_rgb(image)
 
 
 def decode_photo(item: ImageLike, target_side: int) -> Image.Image:
