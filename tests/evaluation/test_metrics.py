@@ -58,12 +58,6 @@ def test_classes_without_test_images_have_no_accuracy() -> None:
     assert evaluate([0, 1], [0, 0], [1, 1]).new_accuracy is None
 
 
-def test_the_accuracy_of_all_classes_is_the_weighted_mean_of_the_tasks() -> None:
-    labels = np.array([0, 0, 0, 1, 2, 2])
-    result = evaluate(np.array([0, 0, 1, 0, 1, 0]), labels, [2, 1])
-    assert result.accuracy == pytest.approx(np.average(result.per_task, weights=[4, 2]))
-
-
 def test_average_incremental_accuracy_includes_the_first_task_and_does_not_round() -> None:
     assert average_incremental_accuracy([90.0, 75.0, 61.234567]) == pytest.approx(226.234567 / 3, abs=1e-12)
     assert average_incremental_accuracy([88.5]) == 88.5

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 from made_once import made_once
 from typer.testing import CliRunner
@@ -26,7 +28,9 @@ Opened = Callable[..., tuple[Any, list[str]]]
 @pytest.fixture(scope="module")
 def run_report(kept_runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     write = partial(write_report, kept_runs.values())
-    return made_once(tmp_path_factory, "run-report", lambda folder: write(folder / "runs.html")) / "runs.html"
+    places = (np.zeros((6, 2)), np.arange(6))  # t-SNE has tests of its own
+    with mock.patch("foster.reports.features._laid_out", return_value=places):
+        return made_once(tmp_path_factory, "run-report", lambda folder: write(folder / "runs.html")) / "runs.html"
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,10 @@
 """Settings from plain data: defaults inside sections, budgets, and what is said where a value does not fit."""
 
 from pathlib import Path
-from typing import Any
 
-import pytest
 from refusals import foster_options, refused
 
-from foster.errors import SettingsError
 from foster.settings.augmentation import Augmentation
-from foster.settings.base import make
 from foster.settings.datasets import PhotoSettings, SyntheticSettings
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import (
@@ -19,12 +15,6 @@ from foster.settings.fit import FitSettings, Frozen, meanings
 from foster.settings.foster import FosterSettings
 from foster.settings.learner import LearnerSettings
 from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
-
-
-def plain(**changes: Any) -> dict[str, Any]:
-    """The least that a settings file must hold, changed; None takes a key away."""
-    data = {"dataset": "digits", "increment": 2, "memory_total": 100, **changes}
-    return {key: value for key, value in data.items() if value is not None}
 
 
 def test_none_takes_a_memory_budget_away() -> None:
@@ -51,27 +41,6 @@ def test_a_schedule_that_becomes_cosine_lets_its_milestones_go() -> None:
     options = load_settings("digits", ["method=replay", "replay.later.schedule=cosine"]).options
     assert isinstance(options, ReplaySettings)
     assert (options.later.schedule, options.later.milestones, options.later.epochs) == ("cosine", (), 70)
-
-
-@pytest.mark.parametrize(
-    ("data", "mentions"),
-    [
-        (plain(dataset=None), "dataset: "),
-        (plain(increment=None), "increment: "),
-        (plain(increment="two"), "'two'"),
-        (plain(class_order="a,b"), "class_order: "),
-        (plain(foster={"boost": 3}), "foster.boost: "),
-        (plain(foster={"first": {"epochs": 0}}), "foster.first.epochs:"),
-        (plain(replay={"later": {"epochs": 0}}), "replay.later.epochs:"),
-        (plain(seed=float("inf")), "seed:"),
-        (plain(method="a" * 10**5), f"unknown method '{'a' * 56}...; choose from"),
-    ],
-)
-def test_plain_data_is_checked_as_a_file_is(data: dict[str, Any], mentions: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        make(Settings, data, "here")
-    assert mentions in str(caught.value)
-    assert "here" in str(caught.value)
 
 
 def test_every_key_has_a_meaning_for_the_lists_of_keys() -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from foster.errors import SettingsError
 from foster.settings.datasets import (
     Asked,
     PhotoSettings,
@@ -43,29 +42,11 @@ def test_task_sizes_follow_the_published_protocols(
 
 
 @pytest.mark.parametrize(
-    ("base_classes", "increment", "message"),
-    [
-        (11, 2, "base_classes is 11, but there are only 10 classes; choose fewer"),
-        (0, 11, "increment is 11, but there are only 10 classes"),
-    ],
-)
-def test_tasks_that_the_classes_cannot_fill_are_refused(base_classes: int, increment: int, message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        task_sizes(10, base_classes, increment)
-
-
-@pytest.mark.parametrize(
     ("base", "increment", "name"), [(50, 5, "b50-inc5"), (0, 10, "b0-inc10"), (10, 10, "b0-inc10")]
 )
 def test_scenarios_are_named_as_in_the_papers(base: int, increment: int, name: str) -> None:
     settings = load_settings("cifar100-b0-inc10", ["method=wa", f"base_classes={base}", f"increment={increment}"])
     assert settings.scenario == f"cifar100-{name}"
-
-
-def test_the_facts_of_synthetic_images_are_those_that_were_asked_for() -> None:
-    shape = SyntheticSettings(num_classes=4, train_per_class=7, test_per_class=2, image_size=9)
-    facts = dataset_facts("synthetic", Asked(shape))
-    assert (facts.num_classes, facts.num_train, facts.num_test, facts.image_size) == (4, 28, 8, 9)
 
 
 def test_no_file_is_looked_at_for_the_facts() -> None:

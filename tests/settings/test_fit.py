@@ -20,12 +20,6 @@ def test_a_schedule_is_stretched_with_its_milestones_and_keeps_an_epoch() -> Non
     assert (short.epochs, short.milestones) == (1, (1,))
 
 
-def test_settings_cannot_be_changed() -> None:
-    settings = load_settings("digits")
-    with pytest.raises(ValueError, match="frozen"):
-        settings.seed = 3
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

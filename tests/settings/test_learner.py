@@ -58,11 +58,6 @@ def test_a_wrong_setting_is_one_line_that_helps(override: str, message: str) -> 
     assert message in str(error.value)
 
 
-def test_unknown_keywords_are_refused_as_unknown_keys_are() -> None:
-    with pytest.raises(SettingsError, match=r"'epoch_scale'.*'epochs_scale'"):
-        learner_settings(epoch_scale=1)
-
-
 def test_one_budget_and_not_two() -> None:
     with pytest.raises(SettingsError, match=r"memory_total.*memory_per_class"):
         learner_settings(memory_total=10, memory_per_class=2)

@@ -25,6 +25,12 @@ def first_seconds(settings: Settings) -> float:
     return float(RunFolder(user_path(Path(settings.first_task_from))).read_results()["task_seconds"][0])
 
 
+def check_first_task(settings: Settings) -> None:
+    """Refuse a `first_task_from` that is missing or was trained with other settings."""
+    if settings.first_task_from:
+        first_network_file(settings)
+
+
 def first_network_file(settings: Settings) -> Path:
     """The file of these weights; a SettingsError says why they cannot be used."""
     path = user_path(Path(settings.first_task_from))

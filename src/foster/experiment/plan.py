@@ -17,7 +17,7 @@ from foster.data.scenario import num_held_out
 from foster.data.task import Task
 from foster.errors import DataError
 from foster.evaluation.predict import Nothing
-from foster.experiment.first_task import check_phases, first_network_file
+from foster.experiment.first_task import check_first_task, check_phases
 from foster.experiment.parts import (
     build_engine,
     build_loader,
@@ -249,12 +249,6 @@ def idle_method(
     backbone = chosen_backbone(settings, is_trained=True).make
     infer = Nothing(partial(_of_blank, image_size=image_side(settings)))
     return method_at(settings, Context(backbone, settings.seed, infer, device, "random", unlabeled))
-
-
-def check_first_task(settings: Settings) -> None:
-    """Refuse a `first_task_from` that is missing or was trained with other settings."""
-    if settings.first_task_from:
-        first_network_file(settings)
 
 
 def _place_of_photos(settings: Settings, num_bytes: int) -> str:

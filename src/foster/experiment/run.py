@@ -15,7 +15,7 @@ from foster.data.task import Task
 from foster.errors import DataError, FolderError, FosterError, short
 from foster.evaluation.predict import evaluate_scores, network_scores
 from foster.experiment.artifacts import keep_network, keep_predictions
-from foster.experiment.first_task import check_phases, first_network, first_seconds
+from foster.experiment.first_task import check_first_task, check_phases, first_network, first_seconds
 from foster.experiment.folder import RunFolder, check_same_settings
 from foster.experiment.parts import (
     build_engine,
@@ -279,8 +279,7 @@ def begin(settings: Settings, folder: RunFolder, listener: events.Listener, stop
     folder.check_free()
     # Data, device, backbone and a first task that is taken over are checked here, before the folder is made.
     experiment = Experiment(settings, folder, listener, stop)
-    if settings.first_task_from:
-        first_network(settings)
+    check_first_task(settings)
     # A stop that was asked for until now leaves no folder behind.
     stop.raise_if_set()
     with folder.opened(settings):

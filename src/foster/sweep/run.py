@@ -17,9 +17,9 @@ from typing import Any
 from foster.data.download import Follower
 from foster.errors import DataError, FolderError, FosterError, SettingsError, TrainingError
 from foster.experiment.event_log import State
+from foster.experiment.first_task import check_first_task
 from foster.experiment.folder import RESULTS, RunFolder, differing_key
 from foster.experiment.parts import check_data, check_named, has_same_plugins, plugins_used, surveyed_facts
-from foster.experiment.plan import check_first_task
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
 from foster.reports.tables import shown, summary_grids
