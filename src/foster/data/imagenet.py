@@ -38,9 +38,6 @@ class Tree:
     def class_names(self) -> tuple[str, ...]:
         return tuple(self.names)
 
-    def __len__(self) -> int:
-        return sum(map(len, self.names.values()))
-
     def of(self, class_names: Sequence[str]) -> "Tree":
         """The tree of these classes, in this order. Raises DataError for a class without photos."""
         for name in class_names:
@@ -95,16 +92,6 @@ def read_tree(folder: Path, only: Iterable[str] | None = None) -> Tree:
         what = counted(len(empty), "class folder")
         raise DataError(f"{what} in {title} without a photo: {some(empty)}; remove or fill what is empty")
     return Tree(title, folders, names)
-
-
-def check_same_classes(train: Tree, test: Tree) -> None:
-    """Raise DataError unless every class has training and test photos."""
-    for name in test.class_names:
-        if name not in train.names:
-            raise DataError(f"class '{name}' has photos in {test.title}, but none to train on in {train.title}")
-    missing = [name for name in train.class_names if name not in test.names]
-    if missing:
-        raise DataError(f"{counted(len(missing), 'class')} without a photo in {test.title}: {some(missing)}")
 
 
 def _photos_below(folder: Path) -> list[str]:
@@ -229,7 +216,9 @@ def folder_trees(folder: Path, test_share: float, seed: int) -> tuple[Tree, Tree
             f"there are no test photos beside {train.title}: set photos.test_share=0.2 to test on a fifth of them, or "
             "give a 'test' folder"
         )
-    check_same_classes(train, test)
+    for name in test.class_names:
+        if name not in train.names:
+            raise DataError(f"class '{name}' has photos in {test.title}, but none to train on in {train.title}")
     return train, test.of(train.class_names)
 
 

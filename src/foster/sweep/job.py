@@ -205,11 +205,8 @@ def log_path(run: RunStatus) -> Path:
 
 def _last_line(log: Path, start: int) -> str:
     """The last line of the log after `start`: the error message."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(start, log.stat().st_size - LOG_TAIL_BYTES))
-            lines = file.read().decode(errors="replace").split("\n")
-    except OSError:
-        return ""
+    with log.open("rb") as file:
+        file.seek(max(start, log.stat().st_size - LOG_TAIL_BYTES))
+        lines = file.read().decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return last.removeprefix("foster: ")
