@@ -74,23 +74,6 @@ def test_a_bundle_behind_a_linked_folder_is_promoted_beside_itself(tmp_path: Pat
     assert in_use(tmp_path / "real") == "v1"
 
 
-def test_a_link_that_was_set_by_hand_can_be_rolled_back_to(tmp_path: Path) -> None:
-    make(tmp_path / "v1")
-    (tmp_path / "current").symlink_to("v1")
-    promote(make(tmp_path / "v2"))
-    assert rollback(tmp_path).after == "v1"
-
-
-def test_a_bundle_that_is_gone_is_not_rolled_back_to(tmp_path: Path) -> None:
-    v1, v2 = make(tmp_path / "v1"), make(tmp_path / "v2")
-    promote(v1)
-    promote(v2)
-    v1.rename(tmp_path / "archive")
-    with pytest.raises(FolderError, match="'v1'"):
-        rollback(tmp_path)
-    assert in_use(tmp_path) == "v2"
-
-
 def test_only_bundles_are_promoted_and_only_links_are_moved(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="missing"):
         promote(tmp_path / "missing")

@@ -138,6 +138,7 @@ def test_a_first_task_of_which_nothing_is_left_still_loads_and_learns(four: Lear
         (lambda learner: learner.rename("one", "a/b"), "'a/b'"),
         (lambda learner: learner.merge(["one", "two"], "../x"), "'../x'"),
         (lambda learner: learner.rename("one", " "), "empty"),
+        (lambda learner: learner.rename("one", "unknown"), "'unknown'"),
         (lambda learner: learner.rename("one", "a\nb"), "control characters"),
         (lambda learner: learner.merge(["one", "one"], "x"), "two different"),
         (lambda learner: learner.merge(["one", "two"], "zero"), "'zero'"),

@@ -51,20 +51,6 @@ def test_it_goes_where_nothing_was_saved_that_could_be_continued(tmp_path: Path)
     assert not work.path.exists()
 
 
-def test_what_it_holds_is_discarded_where_that_is_asked_for(tmp_path: Path) -> None:
-    work = begun(tmp_path / "work")
-    with work.opened(is_restarting=True):
-        assert work.checkpoints.load(lambda message: None) is None
-
-
-def test_another_learn_is_not_gone_on_with_and_a_way_out_is_told(tmp_path: Path) -> None:
-    begun(WorkFolder.beside(tmp_path / "v1").path, seed=1)
-    beside = WorkFolder.beside(tmp_path / "v1")
-    assert beside.path == tmp_path / ".v1.learning"
-    with pytest.raises(FolderError, match=r"seed = 1.*2.*--restart"):
-        beside.progress(fingerprint(seed=2), ignore)
-
-
 def test_a_folder_that_is_held_keeps_what_it_holds_and_another_process_away(tmp_path: Path) -> None:
     work = begun(tmp_path / "work")
     with work.held(), pytest.raises(FolderError, match="process"), work.opened():

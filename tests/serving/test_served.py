@@ -19,15 +19,6 @@ from foster.serving import served as served_module
 from foster.serving.served import UNSURE_BELOW, Current, Served, find_link
 
 
-def test_a_bundle_that_cannot_answer_is_not_served(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(learner: foster.Learner, *arguments: object) -> None:
-        raise foster.DeviceError("out of memory")
-
-    monkeypatch.setattr(foster.Learner, "answers", broken)
-    with pytest.raises(foster.DeviceError):
-        Served.load(small_bundle, "cpu", None)
-
-
 def test_what_is_unknown_is_told_by_the_bundle_where_it_can(small_bundle: Path, tmp_path: Path) -> None:
     assert Served.load(small_bundle, "cpu", "auto").unknown_below == UNSURE_BELOW
     learner = foster.load(small_bundle, device="cpu")
