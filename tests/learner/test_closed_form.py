@@ -345,6 +345,14 @@ def test_classes_of_one_photo_and_a_class_alone_are_learned(weights: Path) -> No
     assert [answer.label for answer in learner.predict(images)] == names
 
 
+@pytest.mark.parametrize(("settings", "minutes"), [({}, 5.0), ({"training": "fast"}, None)])
+def test_a_time_or_a_length_of_training_is_said_to_have_no_effect(
+    weights: Path, settings: dict[str, Any], minutes: float | None
+) -> None:
+    with pytest.warns(UserWarning, match="method=foster"):
+        frozen_learner(weights, **settings).learn(digits("zero", "one", last=4), minutes=minutes)
+
+
 def test_photos_that_two_classes_have_and_classes_without_photos_are_told(weights: Path) -> None:
     learner = frozen_learner(weights)
     images, _ = digits("zero", last=10)

@@ -79,6 +79,8 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         network, preprocessing = before.network, before.preprocessing
     classifier = Classifier(network, preprocessing).to(find_device(settings.device))
     quota = _quota(plan)
+    if plan.minutes is not None or settings.training != "standard":
+        plan.warn("nothing is trained in closed form: minutes and training have no effect; method=foster trains")
     if plan.asked:
         plan.asked(_planned(plan, classifier))
     photos = compute_features(plan, classifier, quota)
