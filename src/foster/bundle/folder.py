@@ -147,8 +147,9 @@ def write_bundle(
         if exemplars:
             write_new(temporary / PHOTOS, photos)
         files: dict[FileName, FileFacts] = {}
+        mode = (temporary / LABELS).stat().st_mode  # as the umask says; safetensors makes files for their owner alone
         for path in sorted(temporary.iterdir()):
-            path.chmod(0o644)  # safetensors makes files that only their owner can read
+            path.chmod(mode)
             files[cast(FileName, path.name)] = FileFacts(sha256=sha256_of(path), bytes=path.stat().st_size)
         manifest = Manifest(foster=__version__, exemplars=tuple(exemplars), files=files, **facts)
         write_new(temporary / MANIFEST, manifest.text().encode())
