@@ -107,7 +107,7 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         method=CLOSED_FORM,
         backbone=plan.backbone.name,
         preprocessing=preprocessing,
-        network=Network(network.branches, solved.head),  # type: ignore[arg-type]
+        network=Network(network.frozen_branches(), solved.head),
         exemplars=KeptImages.of_files(lambda: kept, plan.resizing),
         held_out=NOTHING_KEPT,
         temperature=solved.temperature or 1.0,

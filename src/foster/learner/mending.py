@@ -233,7 +233,7 @@ def _solved_again(before: Knowledge, after: Knowledge) -> tuple[Knowledge, tuple
     check = compare("held-out", right, then, now, after.class_names, len(after.class_names))
     after = replace(
         after,
-        network=Network(before.network.branches, solved.head),  # type: ignore[arg-type]
+        network=Network(before.network.frozen_branches(), solved.head),
         temperature=solved.temperature or before.temperature,
         num_calibration_images=len(measured) if solved.temperature else before.num_calibration_images,
         familiarity=familiarity,

@@ -129,7 +129,7 @@ OPERATIONS: dict[str, Operation] = {
     "Contrast": Operation(lambda image, change: ImageEnhance.Contrast(image).enhance(1 + change), _factors),
     "Brightness": Operation(lambda image, change: ImageEnhance.Brightness(image).enhance(1 + change), _factors),
     "Posterize": Operation(lambda image, bits: ImageOps.posterize(image, int(bits)), _kept_bits),
-    "Solarize": Operation(lambda image, threshold: ImageOps.solarize(image, threshold), _threshold),  # type: ignore[arg-type]
+    "Solarize": Operation(lambda image, threshold: ImageOps.solarize(image, math.ceil(threshold)), _threshold),
     "Invert": Operation(lambda image, _: ImageOps.invert(image), _nothing),
     "AutoContrast": Operation(lambda image, _: ImageOps.autocontrast(image), _nothing),
     "Equalize": Operation(lambda image, _: ImageOps.equalize(image), _nothing),
