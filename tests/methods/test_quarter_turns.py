@@ -65,6 +65,18 @@ def test_a_new_branch_learns_turns_while_boosting_and_the_boosted_network_stays_
     assert isinstance(boosted.network, BoostedNetwork)
 
 
+def test_turned_images_have_no_part_in_the_other_losses_of_boosting() -> None:
+    method = new_method(Foster, FosterSettings(first=SHORT, boost=SHORT, compress=SHORT, boost_turns="beside"))
+    learn(method, 1)
+    task = task_of(method, 1)
+    boosted = method.boosted_network(task)
+    turned = method.boost(task, boosted)
+    method.settings = method.settings.model_copy(update={"boost_turns": "none"})
+    upright = method.boost(task, boosted)
+    with_turns, without = terms(turned, task), terms(upright, task)
+    assert without == pytest.approx({name: with_turns[name] for name in without}, rel=1e-4)
+
+
 def test_images_that_are_not_square_are_refused() -> None:
     method = new_method(RandomFeatureRidge, SETTINGS.model_copy(update={"first_turns": "beside"}))
     task = task_of(method, 0)
