@@ -30,7 +30,7 @@ from torch import Tensor
 
 import foster
 from foster.bundle.manifest import Preprocessing
-from foster.data.photos.decode import ImageError, Resizing, each_decoded
+from foster.data.photos.decode import ImageError, Resizing, decoded_by
 from foster.data.photos.find import find_photos
 from foster.errors import FosterError
 from foster.learner.classifier import Classifier
@@ -244,14 +244,11 @@ def compute(
 
     def fill(positions: list[int]) -> float:
         began = time.process_time()
-        for first in range(0, len(positions), AT_ONCE):
-            chosen = positions[first : first + AT_ONCE]
-            images = list(each_decoded([files[k][0] for k in chosen], resizing, given.side))
-            if unreadable := [image for image in images if isinstance(image, ImageError)]:
-                raise unreadable[0]
-            features[chosen] = stored_features(
-                classifier.features(torch.stack([one for one in images if isinstance(one, Tensor)]))
-            )
+        for batch in decoded_by([files[k][0] for k in positions], resizing, given.side, AT_ONCE):
+            for reason in batch.unreadable.values():
+                raise ImageError(reason)
+            chosen = [positions[k] for k in batch.positions]
+            features[chosen] = stored_features(classifier.features(torch.stack(batch.results)))
         return time.process_time() - began
 
     fill(list(range(min(8, len(files)))))  # the first time, kernels are chosen

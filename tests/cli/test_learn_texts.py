@@ -17,7 +17,7 @@ from foster.cli.texts import (
     mend_text,
     unreadable_lines,
 )
-from foster.data.photos.store import Unreadable
+from foster.data.photos.find import Unreadable
 from foster.learner.check import CheckReport, Finding, Photo
 from foster.learner.learner import Learner
 from foster.learner.reports import ClassChange, LearnReport, MendReport, UpdateCheck, compare

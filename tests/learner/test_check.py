@@ -106,6 +106,8 @@ def test_a_bundle_judges_what_it_knows_and_names_what_it_keeps(learner: Learner)
     assert [finding.photos[0].name for finding in report.of_kind("kept-elsewhere")] == [f"image {len(images)}"]
     assert f"image {wrong}" in {finding.photos[0].name for finding in report.of_kind("mislabelled")}
     assert all(finding.looks_like in learner.class_names for finding in report.of_kind("mislabelled"))
+    named = check_photos((kept, ["Zero"] * len(kept)), learner, has_labels_judged=False)
+    assert [finding.detail for finding in named.of_kind("similar-names")] == ["zero and Zero"]
 
 
 def test_photos_that_a_bundle_has_learned_are_judged_by_the_other_photos(learner: Learner) -> None:

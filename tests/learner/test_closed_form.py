@@ -353,12 +353,18 @@ def test_a_time_or_a_length_of_training_is_said_to_have_no_effect(
         frozen_learner(weights, **settings).learn(digits("zero", "one", last=4), minutes=minutes)
 
 
-def test_photos_that_two_classes_have_and_classes_without_photos_are_told(weights: Path) -> None:
+def test_photos_of_two_classes_similar_names_and_what_cannot_be_read_are_told(weights: Path) -> None:
     learner = frozen_learner(weights)
     images, _ = digits("zero", last=10)
     report = learner.learn(together((images, ["a"] * 10), (images[:3], ["b"] * 3), digits("one", last=10)))
     assert report.shared == SharedPhotos(3, "image 0", ("a", "b"))
     assert learner.learn(images[:4], ["c"] * 4).shared == SharedPhotos(4, "image 0", ("a", "b", "c"))
+    twos, tiny = list(digits("two", last=5)[0]), torch.zeros(3, 2, 2, dtype=torch.uint8)
+    with pytest.warns(UserWarning, match="'a' and 'A'"):
+        report = learner.learn([tiny, *twos, tiny, images[0]], ["d", *["A"] * 5, "a", "a"])
+    assert (report.new_classes, report.empty_classes, report.more_of, report.num_repeated) == (("A",), ("d",), {}, 1)
+    assert [photo.name for photo in report.unreadable] == ["image 0", "image 6"]
+    assert {answer.label for answer in learner.predict(twos)} == {"A"}
 
 
 def test_foster_goes_on_from_the_photos_that_are_kept(weights: Path, tmp_path: Path) -> None:

@@ -240,8 +240,9 @@ def predict(
     """
     from foster import events
     from foster.cli.texts import listed, prediction_line
+    from foster.data.photos.decode import DECODED_AT_ONCE
     from foster.data.photos.find import found_files, passed_over_text, shown
-    from foster.learner.learner import PREDICTED_AT_ONCE, Learner
+    from foster.learner.learner import Learner
     from foster.learner.reports import CalibrationWarning
     from foster.reports.progress import progress_for
     from foster.system.files import user_path
@@ -267,7 +268,7 @@ def predict(
         for num_done, prediction in enumerate(predictions, start=1):
             num_failed += prediction.error is not None
             echo(json_text(prediction.record()) if is_json else prediction_line(prediction, width))
-            if num_done % PREDICTED_AT_ONCE == 0:
+            if num_done % DECODED_AT_ONCE == 0:
                 listener(events.Decoding("photos", num_done, len(files)))
     if num_failed:
         typer.echo(f"{num_failed} of {counted(len(files), 'image')} cannot be read", err=True)

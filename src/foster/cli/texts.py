@@ -22,7 +22,7 @@ from foster.system.counts import ABSENT, counted, duration, size_text
 from foster.system.output import plain_text, printable
 
 if TYPE_CHECKING:  # they load torch
-    from foster.data.photos.store import Unreadable
+    from foster.data.photos.find import Unreadable
     from foster.learner.assessment import EvaluationReport
     from foster.learner.check import CheckReport, Finding
     from foster.learner.reports import ClassChange, LearnReport, MendReport, Prediction, UpdateCheck

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import torch
@@ -11,8 +10,8 @@ from torch import Tensor
 
 from foster import events
 from foster.data.photos.decode import decoded, image_id
-from foster.data.photos.find import Photos, item_name, some
-from foster.data.photos.store import Unreadable, none_readable
+from foster.data.photos.find import Photos, Unreadable, some
+from foster.data.photos.store import none_readable
 from foster.errors import DataError
 from foster.learner.calibration import expected_calibration_error
 from foster.learner.classifier import Classifier
@@ -20,8 +19,6 @@ from foster.learner.familiarity import auroc
 from foster.learner.knowledge import Knowledge
 from foster.learner.reports import UNKNOWN
 from foster.system.counts import counted
-
-LOOKED_AT_ONCE = 128
 
 
 @dataclass(frozen=True)
@@ -147,28 +144,22 @@ def assess(
     true: list[int] = []
     probability: list[Tensor] = []
     scores: list[Tensor] = []
-    num_trained_on = num_done = 0
-    pictures = zip(asked, decoded([photos.items[k] for k in asked], knowledge.resizing), strict=True)
-    while chunk := list(islice(pictures, LOOKED_AT_ONCE)):
-        images: list[Tensor] = []
-        for position, image in chunk:
-            if isinstance(image, Tensor):
-                images.append(image)
-                true.append(ids.get(photos.labels[position], -1))
-                num_trained_on += true[-1] >= 0 and image_id(image) in learned
-            else:
-                unreadable.append(Unreadable(item_name(photos.items[position], position), str(image)))
-        if images:
-            described = classifier.described(torch.stack(images))
+    num_trained_on = 0
+    for batch in decoded([photos.items[k] for k in asked], knowledge.resizing):
+        unreadable += photos.unreadable({asked[k]: reason for k, reason in batch.unreadable.items()})
+        for position, image in zip(batch.positions, batch.results, strict=True):
+            true.append(ids.get(photos.labels[asked[position]], -1))
+            num_trained_on += true[-1] >= 0 and image_id(image) in learned
+        if batch.results:
+            described = classifier.described(torch.stack(batch.results))
             probability.append(described[0])
             if familiarity is not None:
                 scores.append(familiarity.scores(*described))
-        num_done += len(chunk)
-        listener(events.Decoding(photos.title.strip("'"), num_done, len(asked)))
+        listener(events.Decoding(photos.title.strip("'"), batch.num_done, len(asked)))
     labels = torch.tensor(true)
     is_known = labels >= 0
     if not bool(is_known.any()):
-        raise none_readable(unreadable, photos)
+        raise none_readable(unreadable, len(photos), photos.title)
     found = torch.cat(probability)[is_known]
     refused = None
     if familiarity is not None and not bool(is_known.all()):

@@ -2,8 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,10 +11,10 @@ from PIL import Image
 from torch import Tensor
 
 from foster import events
-from foster.data.photos.decode import ImageError, ImageLike, Resizing, each_decoded, image_id, typical_side
+from foster.data.photos.decode import ImageLike, Resizing, decoded_by, image_id, typical_side
 from foster.data.photos.duplicates import Sketch, alike, sketch
-from foster.data.photos.find import Photos, Source, find_photos, item_name
-from foster.data.photos.store import Unreadable, none_readable
+from foster.data.photos.find import Photos, Source, Unreadable, find_photos, similar_names
+from foster.data.photos.store import none_readable
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
 from foster.learner.classifier import Classifier
 from foster.learner.closed_form import SHRINKAGE, frozen_network
@@ -33,8 +32,6 @@ FEW_PHOTOS = 10
 
 VERY_SMALL = 32
 """Photos with a shorter side are reported, where most photos are four times as large or more."""
-
-LOOKED_AT_ONCE = 256
 
 SIDE = 192
 """The side of the images for a pretrained backbone."""
@@ -65,6 +62,7 @@ KINDS = {
     "duplicate": Kind("the same photo several times in a class", False),
     "near-duplicate": Kind("nearly the same photo several times in a class", False),
     "tiny": Kind("very small", False),
+    "similar-names": Kind("class names that differ only in case or in how words are joined", False),
     "small-class": Kind("classes with few photos", False),
     "empty-class": Kind("class folders without a photo", False),
 }
@@ -155,15 +153,15 @@ class CheckReport:
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """A readable photo with its sketch and, where there is a network, the hash of the resized image, features `[d]` and
-    a bundle's probabilities `[C]`."""
+    """A readable photo with its sketch and, where there is a network, the hash of the resized image, a bundle's
+    probabilities `[C]` and features `[d]`."""
 
     photo: Photo
     size: tuple[int, int]
     sketch: Sketch
-    image_hash: str = ""
-    features: Tensor = field(default_factory=lambda: torch.empty(0))
-    probability: Tensor = field(default_factory=lambda: torch.empty(0))
+    image_hash: str
+    probability: Tensor
+    features: Tensor
 
 
 class Describer(NamedTuple):
@@ -211,6 +209,8 @@ def check_photos(
     tests, unreadable = _look(others, None, listener, is_test=True) if others else ([], [])
     everything = [*seen, *tests]
     findings += [*unreadable, *_small(photos, everything)]
+    names = similar_names(photos.class_names, learner.class_names if learner else ())
+    findings += [Finding("similar-names", (), " and ".join(alike)) for alike in names]
     groups = alike([one.sketch for one in everything])
     findings += _doubles(everything, groups)
     known = learner.knowledge if learner else None
@@ -240,30 +240,23 @@ def _look(
     def look(picture: Image.Image) -> tuple[tuple[int, int], Sketch, Tensor | None]:
         return picture.size, sketch(picture), resizing(picture) if resizing else None
 
+    def photo(position: int) -> Photo:
+        return Photo(photos.name(position), photos.labels[position], photos.items[position], is_test)
+
     seen: list[_Seen] = []
     findings: list[Finding] = []
-    decoded = enumerate(each_decoded(photos.items, look, max(resizing.size) if resizing else 64))
-    while chunk := list(islice(decoded, LOOKED_AT_ONCE)):
-        images: list[Tensor] = []
-        num_before = len(seen)
-        for position, outcome in chunk:
-            item = photos.items[position]
-            photo = Photo(item_name(item, position), photos.labels[position], item, is_test)
-            if isinstance(outcome, ImageError):
-                findings.append(Finding("unreadable", (photo,), str(outcome)))
-            else:
-                size, drawn, image = outcome
-                seen.append(_Seen(photo, size, drawn))
-                images += [image] if image is not None else []
-        if describer and images:
-            rows = zip(seen[num_before:], images, *describer.described(torch.stack(images)), strict=True)
-            seen[num_before:] = [
-                replace(one, image_hash=image_id(image), probability=probability, features=features)
-                for one, image, probability, features in rows
-            ]
-        listener(events.Decoding(photos.title.strip("'"), chunk[-1][0] + 1, len(photos)))
+    for batch in decoded_by(photos.items, look, max(resizing.size) if resizing else 64):
+        findings += [Finding("unreadable", (photo(k),), reason) for k, reason in batch.unreadable.items()]
+        images = [image for _, _, image in batch.results if image is not None]
+        hashes = [image_id(image) for image in images] or [""] * len(batch.results)
+        nothing = torch.empty(len(batch.results), 0)
+        described = describer.described(torch.stack(images)) if describer and images else (nothing, nothing)
+        for k, (size, drawn, _), *facts in zip(batch.positions, batch.results, hashes, *described, strict=True):
+            seen.append(_Seen(photo(k), size, drawn, *facts))
+        listener(events.Decoding(photos.title.strip("'"), batch.num_done, len(photos)))
     if not seen:
-        raise none_readable([Unreadable(one.photos[0].name, one.detail) for one in findings], photos)
+        unreadable = [Unreadable(one.photos[0].name, one.detail) for one in findings]
+        raise none_readable(unreadable, len(photos), photos.title)
     return seen, findings
 
 

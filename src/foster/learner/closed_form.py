@@ -7,10 +7,8 @@ measured on photos that had no part in it.
 import hashlib
 import time
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -20,15 +18,15 @@ from torch import Tensor
 from foster import events
 from foster.bundle.folder import ImageFiles
 from foster.bundle.manifest import Preprocessing
-from foster.data.photos.decode import ImageError, Resizing, each_decoded, image_id, jpeg_of, png_of, shrunk
-from foster.data.photos.find import Photos, item_name
-from foster.data.photos.store import Unreadable, keeps_photos, learner_loader, none_readable, note_unreadable
+from foster.data.photos.decode import Resizing, decoded, decoded_by, image_id, jpeg_of, png_of, shrunk
+from foster.data.photos.find import Unreadable
+from foster.data.photos.store import keeps_photos, learner_loader, none_readable, refuse_too_many
 from foster.errors import DataError, SettingsError
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
-from foster.learner.knowledge import NOT_MEASURED, NOTHING_KEPT, Entry, FeatureStore, KeptImages, Knowledge
-from foster.learner.plan import Plan, shared_photos
+from foster.learner.knowledge import NOT_MEASURED, NOTHING_KEPT, FeatureStore, KeptImages, Knowledge
+from foster.learner.plan import Plan
 from foster.learner.reports import LearnReport, UpdateCheck, compare
 from foster.learner.work_folder import WorkFolder
 from foster.networks.adapted import BackboneChoice, check_backbone
@@ -162,7 +160,7 @@ def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
         num_at_once = inference_batch_size(size.size, classifier.device) * torch.get_num_threads()
         for _ in range(2):  # the second time counts: in the first, memory is found and kernels are chosen
             began = time.monotonic()
-            images = [image for image in each_decoded(items, size, max(size.size)) if isinstance(image, Tensor)]
+            images = [image for batch in decoded(items, size) for image in batch.results]
             seconds = (time.monotonic() - began) * len(photos) / len(items)
             if images:
                 began = time.monotonic()
@@ -178,74 +176,6 @@ def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
     return events.LearnPlanned(lines, seconds)
 
 
-def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhotos:
-    """Decode every photo once, some at a time, and compute the features of those that are not known yet."""
-    source, before, known = plan.photos, plan.before, plan.known
-    names = dict.fromkeys((*known, *source.class_names))
-    provisional = {name: k for k, name in enumerate(names)}
-    stored = before.store.entries() if before and before.store else set()
-    backbone_key = _digest_of(classifier.network) if plan.work else ""
-    entries: list[Entry] = []
-    entry_names: list[str] = []
-    ids: list[str] = []
-    labels: list[int] = []
-    features: list[Tensor] = []
-    files: dict[int, dict[str, bytes]] = {}
-    unreadable: list[Unreadable] = []
-    fresh: set[Entry] = set()
-    for positions, outcomes in _decoded(source, plan.resizing, has_files=quota > 0):
-        images: list[Tensor] = []
-        chunk: list[str] = []
-        for position, outcome in zip(positions, outcomes, strict=True):
-            if isinstance(outcome, ImageError):
-                note_unreadable(str(outcome), position, source, plan.settings.max_unreadable, unreadable)
-                continue
-            label = provisional[source.labels[position]]
-            entry = (label, outcome.id)
-            entries.append(entry)
-            entry_names.append(item_name(source.items[position], position))
-            if entry in stored or entry in fresh:
-                continue
-            fresh.add(entry)
-            images.append(outcome.image)
-            chunk.append(outcome.id)
-            labels.append(label)
-            if quota:
-                _keep(files.setdefault(label, {}), outcome.id, outcome.content, quota)
-        if images:
-            features.append(_features_of(torch.stack(images), chunk, classifier, plan.work, backbone_key))
-            ids += chunk
-        plan.listener(events.Decoding(source.title.strip("'"), positions[-1] + 1, len(source)))
-        plan.stop.raise_if_set()
-    if not entries:
-        raise none_readable(unreadable, source)
-    if not ids:
-        raise DataError(f"all {len(entries)} images in {source.title} are known from earlier learns: nothing to learn")
-    # Classes of which no photo could be read are left out.
-    readable = {label for label, _ in entries}
-    staying = [k for k in range(len(names)) if k < len(known) or k in readable]
-    new_ids = {old: new for new, old in enumerate(staying)}
-    class_names = tuple(list(names)[k] for k in staying)
-    entries = [(new_ids[label], photo_id) for label, photo_id in entries]
-    report = LearnReport(
-        more_of=dict(Counter(class_names[new_ids[label]] for label in labels if new_ids[label] < len(known))),
-        num_repeated=len(entries) - len(ids),
-        shared=shared_photos(entries, stored, class_names, entry_names),
-        empty_classes=(*source.empty_classes, *(name for name in source.class_names if name not in class_names)),
-        passed_over=source.passed_over,
-        unreadable=tuple(unreadable),
-        new_classes=class_names[len(known) :],
-    )
-    return NewPhotos(
-        class_names,
-        tuple(ids),
-        torch.tensor([new_ids[label] for label in labels]),
-        torch.cat(features),
-        {new_ids[label]: kept for label, kept in files.items()},
-        report,
-    )
-
-
 class Seen(NamedTuple):
     """A photo as the network sees it, uint8 `[3, H, W]`, with its id, and encoded as it is kept."""
 
@@ -254,19 +184,57 @@ class Seen(NamedTuple):
     content: bytes
 
 
-def _decoded(
-    photos: Photos, resizing: Resizing, has_files: bool
-) -> Iterator[tuple[Sequence[int], Sequence[Seen | ImageError]]]:
-    """All photos in order, some at a time, with their positions."""
+def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhotos:
+    """Decode every photo once, some at a time, and compute the features of those that are not known yet."""
+    source, known, resizing = plan.photos, plan.known, plan.resizing
+    store = plan.before.store if plan.before else None
+    stored = store.entries() if store else set()
+    known_photos = {(known[label], photo_id) for label, photo_id in stored}
+    backbone_key = _digest_of(classifier.network) if plan.work else ""
+    found: list[tuple[str, str]] = []  # the class name and the id of every photo that could be read
+    positions: list[int] = []
+    fresh: dict[tuple[str, str], None] = {}  # those that are not known yet, in order
+    features: list[Tensor] = []
+    files: dict[str, dict[str, bytes]] = {}
+    unreadable: list[Unreadable] = []
 
     def see(picture: Image.Image) -> Seen:
         image = resizing(picture)
-        return Seen(image, image_id(image), _encoded(picture, image, resizing) if has_files else b"")
+        return Seen(image, image_id(image), _encoded(picture, image, resizing) if quota else b"")
 
-    outcomes = enumerate(each_decoded(photos.items, see, max(resizing.size)))
-    while chunk := list(islice(outcomes, READ_AT_ONCE)):
-        positions, seen = zip(*chunk, strict=True)
-        yield positions, seen
+    for batch in decoded_by(source.items, see, max(resizing.size), READ_AT_ONCE):
+        unreadable += source.unreadable(batch.unreadable)
+        refuse_too_many(unreadable, len(source), source.title, plan.settings.max_unreadable)
+        positions += batch.positions
+        new: list[Seen] = []
+        for position, seen in zip(batch.positions, batch.results, strict=True):
+            name = source.labels[position]
+            found.append((name, seen.id))
+            if (name, seen.id) not in known_photos and (name, seen.id) not in fresh:
+                fresh[name, seen.id] = None
+                new.append(seen)
+                if quota:
+                    _keep(files.setdefault(name, {}), seen.id, seen.content, quota)
+        if new:
+            features.append(_features_of(new, classifier, plan.work, backbone_key))
+        plan.listener(events.Decoding(source.title.strip("'"), batch.num_done, len(source)))
+        plan.stop.raise_if_set()
+    if not found:
+        raise none_readable(unreadable, len(source), source.title)
+    if not fresh:
+        raise DataError(f"all {len(found)} images in {source.title} are known from earlier learns: nothing to learn")
+    readable = {name for name, _ in found}  # classes of which no photo could be read are left out
+    class_names = tuple(dict.fromkeys((*known, *(name for name in source.class_names if name in readable))))
+    class_ids = {name: k for k, name in enumerate(class_names)}
+    entries, new_entries = ([(class_ids[name], photo_id) for name, photo_id in some] for some in (found, fresh))
+    return NewPhotos(
+        class_names,
+        tuple(photo_id for _, photo_id in fresh),
+        torch.tensor([label for label, _ in new_entries]),
+        torch.cat(features),
+        {class_ids[name]: kept for name, kept in files.items()},
+        plan.found(class_names, entries, new_entries, stored, positions, unreadable),
+    )
 
 
 def _encoded(picture: Image.Image, image: Tensor, resizing: Resizing) -> bytes:
@@ -283,13 +251,12 @@ def _keep(files: dict[str, bytes], photo_id: str, content: bytes, quota: int) ->
         del files[max(files)]
 
 
-def _features_of(
-    images: Tensor, ids: Sequence[str], classifier: Classifier, work: WorkFolder | None, backbone_key: str
-) -> Tensor:
-    """Stored features `[n, d]` of images; those that an interrupted learn has saved are read."""
+def _features_of(photos: Sequence[Seen], classifier: Classifier, work: WorkFolder | None, backbone_key: str) -> Tensor:
+    """Stored features `[n, d]` of photos; those that an interrupted learn has saved are read."""
+    images = torch.stack([photo.image for photo in photos])
     if work is None:
         return stored_features(classifier.features(images))
-    key = hashlib.sha256(" ".join((backbone_key, *ids)).encode()).hexdigest()[:32]
+    key = hashlib.sha256(" ".join((backbone_key, *(photo.id for photo in photos))).encode()).hexdigest()[:32]
     saved = work.saved_features(key, (len(images), classifier.network.feature_size))
     if saved is None:
         saved = stored_features(classifier.features(images))

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from torch import Tensor
 from foster import events
 from foster.data.herding import unit_length
 from foster.data.photos.decode import decoded
-from foster.data.photos.find import shown
-from foster.data.photos.store import Unreadable
-from foster.errors import DataError
-from foster.learner.learner import PREDICTED_AT_ONCE, Learner
+from foster.data.photos.find import GIVEN, Unreadable, shown
+from foster.data.photos.store import none_readable
+from foster.learner.learner import Learner
 
 MOST_CLUSTERED = 20_000
 """If there are more photos, only the most doubtful are clustered, to save time."""
@@ -56,19 +54,16 @@ def label_next(
     unreadable: list[Unreadable] = []
     probabilities: list[Tensor] = []
     features: list[Tensor] = []
-    pictures = zip(files, decoded(files, learner.resizing), strict=True)
-    while chunk := list(islice(pictures, PREDICTED_AT_ONCE)):
-        unreadable += [Unreadable(shown(file), str(image)) for file, image in chunk if not isinstance(image, Tensor)]
-        pairs = [(file, image) for file, image in chunk if isinstance(image, Tensor)]
-        if pairs:
-            described = learner.classifier().described(torch.stack([image for _, image in pairs]))
-            readable += [file for file, _ in pairs]
+    for batch in decoded(files, learner.resizing):
+        unreadable += [Unreadable(shown(files[k]), reason) for k, reason in batch.unreadable.items()]
+        readable += [files[k] for k in batch.positions]
+        if batch.results:
+            described = learner.classifier().described(torch.stack(batch.results))
             probabilities.append(described[0])
             features.append(described[1])
-        listener(events.Decoding("photos", len(readable) + len(unreadable), len(files)))
+        listener(events.Decoding("photos", batch.num_done, len(files)))
     if not readable:
-        first = unreadable[0]
-        raise DataError(f"none of the {len(files)} images can be read, such as '{first.name}': {first.reason}")
+        raise none_readable(unreadable, len(files), GIVEN)
     probability = torch.cat(probabilities)
     best = probability.topk(min(2, probability.shape[1]), dim=1)
     doubt = 1 - best.values[:, 0] + (best.values[:, 1] if best.values.shape[1] > 1 else 0)

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from foster import events
 from foster.bundle.folder import BundleError
-from foster.data.photos.decode import ImageError, ImageLike, Resizing, decoded
+from foster.data.photos.decode import ImageLike, Resizing, decoded
 from foster.data.photos.find import Images, Labels, Source, as_items, find_photos, item_name
 from foster.errors import DataError
 from foster.events import Listener
@@ -45,8 +44,6 @@ from foster.training.memory_errors import explained_memory_errors
 
 if TYPE_CHECKING:
     from foster.learner.export import ExportReport
-
-PREDICTED_AT_ONCE = 64
 
 Report = TypeVar("Report", LearnReport, MendReport)
 
@@ -211,16 +208,12 @@ class Learner:
         return self._predictions(items, top, unknown_below)
 
     def _predictions(self, items: Sequence[ImageLike], top: int, unknown_below: Unknown) -> Iterator[Prediction]:
-        pictures = enumerate(decoded(items, self.resizing))
-        while chunk := list(islice(pictures, PREDICTED_AT_ONCE)):
-            readable = [image for _, image in chunk if isinstance(image, Tensor)]
-            answers = iter(self.answers(torch.stack(readable), top, unknown_below) if readable else ())
-            for position, image in chunk:
-                name = item_name(items[position], position)
-                if isinstance(image, ImageError):
-                    yield Prediction(name, error=str(image))
-                else:
-                    yield replace(next(answers), name=name)
+        for batch in decoded(items, self.resizing):
+            answers = self.answers(torch.stack(batch.results), top, unknown_below) if batch.results else []
+            predictions = dict(zip(batch.positions, answers, strict=True))
+            predictions |= {position: Prediction("", error=reason) for position, reason in batch.unreadable.items()}
+            for position in sorted(predictions):
+                yield replace(predictions[position], name=item_name(items[position], position))
 
     def answers(self, images: Tensor, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
         """As `predict`, for images that are decoded: uint8 `[N, 3, H, W]` at the network's size (`resizing`)."""

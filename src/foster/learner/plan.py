@@ -5,17 +5,17 @@ Also here: which photos are known already or are in several classes, and how man
 
 import time
 import warnings
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from foster import events
-from foster.data.photos.decode import Resizing, typical_side
-from foster.data.photos.find import Photos, some
-from foster.data.photos.store import measured_sizes, none_readable
+from foster.data.photos.decode import Resizing
+from foster.data.photos.find import Photos, Unreadable, similar_names, some
+from foster.data.photos.store import typical_photo_side
 from foster.errors import SettingsError
 from foster.learner.knowledge import Entry, Knowledge
-from foster.learner.reports import SharedPhotos, check_not_unknown
+from foster.learner.reports import LearnReport, SharedPhotos, check_not_unknown
 from foster.learner.work_folder import WorkFolder
 from foster.methods import method_class
 from foster.networks.adapted import TIMM_PREFIX, BackboneChoice, ModuleLike, choose_backbone
@@ -68,9 +68,35 @@ class Plan:
         self.listener(events.Warned(message))
 
     def check_classes(self, class_names: Sequence[str]) -> None:
-        """Warn where the classifier will know a single class."""
+        """Warn where the classifier will know a single class, or a new class has nearly the name of another."""
         if len(class_names) == 1:
             self.warn(f"every photo will be answered '{class_names[0]}' until a second class is learned")
+        for names in similar_names(class_names[len(self.known) :], self.known):
+            listed = " and ".join(f"'{name}'" for name in names)
+            self.warn(f"{listed} are different classes, although their names are alike; 'foster merge' makes one class")
+
+    def found(
+        self,
+        class_names: tuple[str, ...],
+        entries: Sequence[Entry],
+        fresh: Sequence[Entry],
+        stored: Set[Entry],
+        positions: Sequence[int],
+        unreadable: Sequence[Unreadable],
+    ) -> LearnReport:
+        """A report of what was found in the source. `entries` are all photos that could be read, at these `positions`,
+        and `fresh` those of them that are learned; `stored` are known from earlier learns."""
+        photos, num_known = self.photos, len(self.known)
+        readable = {class_names[label] for label, _ in entries}
+        return LearnReport(
+            more_of=dict(Counter(class_names[label] for label, _ in fresh if label < num_known)),
+            num_repeated=len(entries) - len(fresh),
+            shared=shared_photos(entries, stored, class_names, [photos.name(k) for k in positions]),
+            empty_classes=(*photos.empty_classes, *(name for name in photos.class_names if name not in readable)),
+            passed_over=photos.passed_over,
+            unreadable=tuple(unreadable),
+            new_classes=class_names[num_known:],
+        )
 
     def lines(self, new: Sequence[str], photos: str, network: str, how: str) -> tuple[str, str]:
         """What is about to be done: the classes and photos, then the network and how it learns."""
@@ -138,11 +164,8 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowle
         return knowledge.resizing
     size = settings.image_size
     if size == "auto":
-        sizes, unreadable = measured_sizes(photos)
-        if not sizes:
-            raise none_readable(unreadable, photos)
         on_gpu = find_device(settings.device).type == "cuda"
-        side = image_side_for(typical_side(sizes), largest_side_for(settings.backbone, on_gpu))
+        side = image_side_for(typical_photo_side(photos), largest_side_for(settings.backbone, on_gpu))
         size = side, side
     return Resizing(*size)
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from foster.bundle.history import entry_title
-from foster.data.photos.store import Unreadable
+from foster.data.photos.find import Unreadable
 from foster.errors import DataError, FosterError
 from foster.system.counts import counted
 

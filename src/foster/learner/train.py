@@ -3,7 +3,7 @@ the time, train, measure. Nothing of what was known before is changed."""
 
 import copy
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -29,7 +29,6 @@ from foster.data.images import (
 )
 from foster.data.memory import BorrowedMemory, ExemplarMemory
 from foster.data.photos.decode import Resizing
-from foster.data.photos.find import item_name
 from foster.data.photos.store import learner_loader, read_for_training
 from foster.data.task import Task
 from foster.errors import DataError, SettingsError
@@ -42,11 +41,7 @@ from foster.learner.classifier import Classifier
 from foster.learner.closed_form import READ_AT_ONCE, frozen_network, linear_discriminants, stored_features
 from foster.learner.familiarity import Familiarity
 from foster.learner.knowledge import FeatureStore, KeptImages, Knowledge, no_images
-from foster.learner.plan import (
-    Plan,
-    held_out_quota,
-    shared_photos,
-)
+from foster.learner.plan import Plan, held_out_quota
 from foster.learner.reports import CLOSED_FORM_VARIANT, LearnReport, UpdateCheck, compare
 from foster.methods import method_class
 from foster.methods.base import Context, Method
@@ -287,15 +282,7 @@ def plan_training(plan: Plan) -> TrainingPlan:
     train, held_out = fresh.select(~mask), fresh.select(mask)
     # Encoded as a bundle keeps them, so that a loaded bundle measures the same.
     held_out = replace(held_out, stack=held_out.stack.owned())
-    report = LearnReport(
-        more_of=dict(Counter(names[label] for label in fresh.labels.tolist() if label < len(known))),
-        num_repeated=len(images) - len(fresh),
-        shared=shared_photos(entries, stored, names, [item_name(photos.items[k], k) for k in read.positions]),
-        empty_classes=(*photos.empty_classes, *(name for name in photos.class_names if name not in readable)),
-        passed_over=photos.passed_over,
-        unreadable=read.unreadable,
-        new_classes=names[len(known) :],
-    )
+    report = plan.found(names, entries, fresh_entries, stored, read.positions, read.unreadable)
     if untrained is not None:
         train = concatenate(train, untrained.images_of(untrained.exemplars))
     plan.check_classes(names)

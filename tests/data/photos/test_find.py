@@ -23,6 +23,7 @@ from foster.data.photos.find import (
     inner_folders,
     natural_order,
     passed_over_text,
+    similar_names,
 )
 from foster.data.photos.store import read_photos
 from foster.errors import DataError
@@ -250,6 +251,11 @@ def test_one_word_in_two_spellings_is_one_class(tmp_path: Path) -> None:
     photos = find_photos(tmp_path)
     assert photos.class_names == ("caf\u00e9",)
     assert len(photos) == 3
+
+
+def test_names_that_differ_in_case_or_joints_are_named_together_where_one_is_new() -> None:
+    assert similar_names(["Red Fox", "owl", "red_fox", "1", "11"]) == [("Red Fox", "red_fox")]
+    assert similar_names(["Apple", "pear"], known=["apple", "pear", "Fig", "fig"]) == [("apple", "Apple")]
 
 
 def test_a_csv_names_paths_relative_to_itself_with_or_without_a_header(tmp_path: Path) -> None:

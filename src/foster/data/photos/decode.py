@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -52,7 +51,7 @@ the whole image."""
 SMALLEST_SIDE = 4
 """Photos with a shorter side are neither learned nor classified."""
 
-DECODED_AT_ONCE = 256
+DECODED_AT_ONCE = 128
 REENCODED_QUALITY = 95
 ID_LENGTH = 12
 
@@ -151,10 +150,24 @@ def upright_size(source: ImageLike) -> tuple[int, int]:
         return (height, width) if is_turned else (width, height)
 
 
-def each_decoded(
-    items: Sequence[ImageLike], work: Callable[[Image.Image], Outcome], target_side: int
-) -> Iterator[Outcome | ImageError]:
-    """The result of `work` for each picture, or the reason why it cannot be read, in order. Several threads decode."""
+class Batch(NamedTuple, Generic[Outcome]):
+    """The results of some items that were decoded, with their positions among all items; and by position, the reasons
+    why others could not be read."""
+
+    positions: list[int]
+    results: list[Outcome]
+    unreadable: dict[int, str]
+    num_done: int
+    """The number of items up to the end of this batch."""
+
+
+def decoded_by(
+    items: Sequence[ImageLike],
+    work: Callable[[Image.Image], Outcome],
+    target_side: int,
+    batch_size: int = DECODED_AT_ONCE,
+) -> Iterator[Batch[Outcome]]:
+    """The result of `work` for each picture, in order, some at a time. Several threads decode."""
 
     def one(item: ImageLike) -> Outcome | ImageError:
         try:
@@ -162,17 +175,18 @@ def each_decoded(
         except ImageError as error:
             return error
 
-    remaining = iter(items)
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        while chunk := list(islice(remaining, DECODED_AT_ONCE)):
+        for first in range(0, len(items), batch_size):
             with quiet_pillow():
-                outcomes = list(pool.map(one, chunk))
-            yield from outcomes
+                outcomes = dict(enumerate(pool.map(one, items[first : first + batch_size]), first))
+            readable = {k: outcome for k, outcome in outcomes.items() if not isinstance(outcome, ImageError)}
+            unreadable = {k: str(outcome) for k, outcome in outcomes.items() if isinstance(outcome, ImageError)}
+            yield Batch(list(readable), list(readable.values()), unreadable, first + len(outcomes))
 
 
-def decoded(items: Sequence[ImageLike], resizing: "Resizing") -> Iterator[Tensor | ImageError]:
-    """Each item as uint8 `[3, H, W]`, or the reason why it cannot be read, in order."""
-    return each_decoded(items, resizing, max(resizing.size))
+def decoded(items: Sequence[ImageLike], resizing: "Resizing") -> Iterator[Batch[Tensor]]:
+    """The items as images uint8 `[3, H, W]`, some at a time."""
+    return decoded_by(items, resizing, max(resizing.size))
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,14 @@ DATE = re.compile(rf".*(19|20)\d\d.*|\d{{3}}\w{{5}}|{MONTH}", re.IGNORECASE)
 """Names of folders that are dates and no classes: 2024, 17.5.2024, January, or a camera's 100CANON."""
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """An image that cannot be used, and why."""
+
+    name: str
+    reason: str
+
+
 @dataclass(frozen=True, eq=False)
 class Photos:
     """Images that need not be decoded yet, with the class name of each. `title` names their source in messages.
@@ -61,6 +69,14 @@ class Photos:
     def class_names(self) -> tuple[str, ...]:
         """Every class once, in the order in which it comes."""
         return tuple(dict.fromkeys(self.labels))
+
+    def name(self, position: int) -> str:
+        """How messages name an image."""
+        return item_name(self.items[position], position)
+
+    def unreadable(self, reasons: Mapping[int, str]) -> list[Unreadable]:
+        """The images at some positions, with the reasons why they cannot be read."""
+        return [Unreadable(self.name(position), reason) for position, reason in reasons.items()]
 
 
 Images: TypeAlias = Sequence[ImageLike] | NDArray[Any] | Tensor
@@ -321,6 +337,15 @@ def read_text(path: Path, title: str, kind: str = "text") -> str:
 def some(names: Sequence[str], most: int = 5) -> str:
     """The first names, and whether there are more: `cat, dog, ...`."""
     return ", ".join([*map(shown, names[:most]), *["..."] * (len(names) > most)])
+
+
+def similar_names(names: Sequence[str], known: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    """Groups of different class names, at least one of them in `names`, that differ only in case or in how words are
+    joined, such as `Red Fox` and `red_fox`."""
+    groups: dict[str, dict[str, None]] = {}
+    for name in (*known, *names):
+        groups.setdefault(re.sub(r"[\s_-]+", " ", name.casefold()), {})[name] = None
+    return [tuple(group) for group in groups.values() if len(group) > 1 and not group.keys().isdisjoint(names)]
 
 
 def natural_order(name: str) -> list[tuple[int, int, str]]:

@@ -48,9 +48,10 @@ from foster.data.photos.decode import (
     png_of,
     quiet_pillow,
     shrunk,
+    typical_side,
     upright_size,
 )
-from foster.data.photos.find import Photos, item_name
+from foster.data.photos.find import Photos, Unreadable, item_name
 from foster.errors import DataError, SettingsError
 from foster.kernels.operations import can_crop
 from foster.settings.augmentation import Augmentation
@@ -89,14 +90,6 @@ JPEG = b"\xff\xd8\xff"
 
 NUM_MEASURED = 200
 """The number of photos from whose sizes a learner chooses its image size."""
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """An image that cannot be used, and why."""
-
-    name: str
-    reason: str
 
 
 def refuse_too_many(
@@ -188,10 +181,10 @@ class PhotoLoader:
         firsts = range(0, len(positions), LOADED_AT_ONCE)
         for parts in self._decoded(store, (positions[first : first + LOADED_AT_ONCE] for first in firsts)):
             self.follower.stop.raise_if_set()
-            for position, reason in (one for part in parts for one in part.unreadable.items()):
-                unreadable.append(Unreadable(store.name(position), reason))
-                key = "max_unreadable" if self.resizing else "photos.max_unreadable"
-                refuse_too_many(unreadable, len(positions), title, self.max_unreadable, key)
+            reasons = (one for part in parts for one in part.unreadable.items())
+            unreadable += [Unreadable(store.name(position), reason) for position, reason in reasons]
+            key = "max_unreadable" if self.resizing else "photos.max_unreadable"
+            refuse_too_many(unreadable, len(positions), title, self.max_unreadable, key)
             num_done += sum(len(part.positions) for part in parts)
             num_bytes += sum(part.pixels.nbytes for part in parts)
             if not place:
@@ -199,7 +192,7 @@ class PhotoLoader:
             yield from self._kept(parts, place)
             self.follower.listener(events.Decoding(title, num_done, len(positions)))
         if len(positions) and len(unreadable) == len(positions):
-            raise DataError(f"none of the {len(positions)} photos of {title} can be read: {listed(unreadable)}")
+            raise none_readable(unreadable, len(positions), title)
         if unreadable:
             first = unreadable[0]
             count = f"{len(unreadable)} of {len(positions):,} photos of {title}"
@@ -667,10 +660,10 @@ def read_photos(photos: Photos, resizing: Resizing, max_unreadable: int | None =
     images = torch.empty(len(photos), 3, resizing.height, resizing.width, dtype=torch.uint8)
     unreadable: list[Unreadable] = []
     kept: list[int] = []
-    for position, image in enumerate(decoded(photos.items, resizing)):
-        if isinstance(image, ImageError):
-            note_unreadable(str(image), position, photos, max_unreadable, unreadable)
-        else:
+    for batch in decoded(photos.items, resizing):
+        unreadable += photos.unreadable(batch.unreadable)
+        refuse_too_many(unreadable, len(photos), photos.title, max_unreadable)
+        for position, image in zip(batch.positions, batch.results, strict=True):
             images[len(kept)] = image
             kept.append(position)
     return _read(TensorStack(images[: len(kept)]), kept, photos, unreadable)
@@ -686,43 +679,38 @@ def read_for_training(photos: Photos, resizing: Resizing, loader: PhotoLoader) -
     stack = PhotoStack.of(photos.items, loader, photos.title)
     is_readable = stack.readable()
     (store,) = stack.stores
-    unreadable = [Unreadable(item_name(photos.items[k], k), reason) for k, reason in sorted(store.unreadable.items())]
+    unreadable = photos.unreadable(dict(sorted(store.unreadable.items())))
     return _read(stack[is_readable], is_readable.nonzero()[:, 0].tolist(), photos, unreadable)
 
 
 def _read(stack: Stack, kept: Sequence[int], photos: Photos, unreadable: list[Unreadable]) -> ReadPhotos:
     if not kept:
-        raise none_readable(unreadable, photos)
+        raise none_readable(unreadable, len(photos), photos.title)
     return ReadPhotos(stack, tuple(kept), tuple(photos.labels[k] for k in kept), tuple(unreadable))
 
 
-def note_unreadable(
-    reason: str, position: int, photos: Photos, max_unreadable: int | None, unreadable: list[Unreadable]
-) -> None:
-    """Add an image to those that cannot be read. Raises DataError where they are too many."""
-    unreadable.append(Unreadable(item_name(photos.items[position], position), reason))
-    refuse_too_many(unreadable, len(photos), photos.title, max_unreadable)
-
-
-def none_readable(unreadable: list[Unreadable], photos: Photos) -> DataError:
+def none_readable(unreadable: Sequence[Unreadable], num_photos: int, title: str) -> DataError:
     """The error if all photos that were tried are unreadable."""
-    is_all = len(unreadable) == len(photos)
-    tried = f"the {len(photos)} images" if is_all else f"{len(unreadable)} images tried of the {len(photos)}"
-    return DataError(f"none of {tried} in {photos.title} can be read: {listed(unreadable)}")
+    tried = f"{len(unreadable)} images tried of the {num_photos}"
+    if len(unreadable) == num_photos:
+        tried = f"the {num_photos} images"
+    return DataError(f"none of {tried} in {title} can be read: {listed(unreadable)}")
 
 
-def measured_sizes(photos: Photos) -> tuple[list[tuple[int, int]], list[Unreadable]]:
-    """Width and height of some 200 images, spread evenly over all, and those of them that could not be read."""
+def typical_photo_side(photos: Photos) -> int:
+    """The median of the shorter sides of some 200 images, spread evenly over all. Raises DataError if none of them can
+    be read."""
     sizes: list[tuple[int, int]] = []
-    unreadable: list[Unreadable] = []
+    reasons: dict[int, str] = {}
     with quiet_pillow():
         for position in range(0, len(photos), max(1, len(photos) // NUM_MEASURED)):
-            item = photos.items[position]
             try:
-                sizes.append(upright_size(item))
+                sizes.append(upright_size(photos.items[position]))
             except ImageError as error:
-                unreadable.append(Unreadable(item_name(item, position), str(error)))
-    return sizes, unreadable
+                reasons[position] = str(error)
+    if not sizes:
+        raise none_readable(photos.unreadable(reasons), len(photos), photos.title)
+    return typical_side(sizes)
 
 
 def check_room(num_images: int, resizing: Resizing, num_copies: int) -> None:
@@ -785,9 +773,9 @@ def _stack_of_files(files: Sequence[tuple[str, bytes]], resizing: Resizing) -> S
         if not bool(is_readable.all()):
             raise DataError(f"image {ids[int((~is_readable).nonzero()[0])]} cannot be read")
         return stack
-    images = torch.empty(len(files), 3, *resizing.size, dtype=torch.uint8)
-    for k, image in enumerate(decoded(contents, resizing)):
-        if isinstance(image, ImageError):
-            raise DataError(f"image {ids[k]} cannot be read: {image}")
-        images[k] = image
-    return TensorStack(images)
+    images = [torch.empty(0, 3, *resizing.size, dtype=torch.uint8)]
+    for batch in decoded(contents, resizing):
+        for position, reason in batch.unreadable.items():
+            raise DataError(f"image {ids[position]} cannot be read: {reason}")
+        images.append(torch.stack(batch.results))
+    return TensorStack(torch.cat(images))
