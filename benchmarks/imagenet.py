@@ -30,7 +30,7 @@ from PIL import Image
 
 from foster import events
 from foster.data.feed import make_feed
-from foster.data.imagenet import trees
+from foster.data.imagenet import own_photos
 from foster.data.images import ImageSet
 from foster.data.photos.decode import _simplejpeg
 from foster.data.photos.store import PhotoLoader, PhotoStack
@@ -41,7 +41,7 @@ from foster.experiment.plan import _seconds_a_step, make_plan
 from foster.experiment.run import begin
 from foster.seeding import Address, generator
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
-from foster.settings.datasets import Asked, PhotoSettings
+from foster.settings.datasets import PhotoSettings
 from foster.settings.experiment import Settings, load_settings
 from foster.system.signals import StopRequest
 from foster.training.engine import find_device
@@ -121,7 +121,9 @@ def training_set(arguments: argparse.Namespace, data: Path, num_photos: int) -> 
     """Some of the training photos, not decoded yet."""
     photos = PhotoSettings(image_size=arguments.image_size)
     device = find_device("auto")
-    files, labels = trees("folder", Asked(data_dir=data, photos=photos))[0][0].listed()
+    train, _ = own_photos(data, photos.test_share, seed=0)
+    files = [path for paths in train.values() for path in paths]
+    labels = torch.arange(len(train)).repeat_interleave(torch.tensor([len(paths) for paths in train.values()]))
     chosen = np.random.default_rng(0).permutation(len(files))[:num_photos]
     loader = PhotoLoader(arguments.image_size, photos.kept_side, device)
     stack = PhotoStack.of([files[k] for k in chosen.tolist()], loader)

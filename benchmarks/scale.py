@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ import numpy as np
 import torch
 
 from foster.data.herding import herding_by_class
-from foster.data.imagenet import Tree
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.store import PhotoLoader, PhotoStack
@@ -65,41 +63,36 @@ def main() -> None:
 
 def measure_index(num_photos: int) -> dict[str, float]:
     """The memory of a list of files before decoding, and the time to select those of a task."""
-    tree = tree_of(num_photos)
-    seconds = timed(lambda: listed(tree))
-    images = listed(tree)
+    paths = paths_of(num_photos)
+    seconds = timed(lambda: listed(paths))
+    images = listed(paths)
     task = torch.arange(num_photos // 2, num_photos // 2 + max(1, num_photos // 100))
     photos = images.select(task).stack
     picked = timed(lambda: photos.for_task("a task"))
     return {
         "photos": num_photos,
-        "bytes_each": bytes_of(tree, images) / num_photos,
+        "bytes_each": bytes_of(images) / num_photos,
         "us_each": 1e6 * seconds / num_photos,
         "select_us_each": 1e6 * picked / len(task),
     }
 
 
-def tree_of(num_photos: int, per_folder: int = 1_300) -> Tree:
+def paths_of(num_photos: int, per_folder: int = 1_300) -> list[str]:
     """File names as they would be found on a disk."""
-    counts = [min(per_folder, num_photos - first) for first in range(0, num_photos, per_folder)]
-    names = {
-        f"n{folder:08d}": [f"n{folder:08d}_{number}.JPEG" for number in range(count)]
-        for folder, count in enumerate(counts)
-    }
-    return Tree("the photos", {name: Path("train") / name for name in names}, names)
+    return [f"train/n{k // per_folder:08d}/n{k // per_folder:08d}_{k % per_folder}.JPEG" for k in range(num_photos)]
 
 
-def listed(tree: Tree) -> ImageSet:
-    files, labels = tree.listed()
-    return ImageSet(PhotoStack.of(files, PhotoLoader(224, 256)), labels, tree.class_names)
+def listed(paths: list[str]) -> ImageSet:
+    labels = torch.zeros(len(paths), dtype=torch.int64)
+    return ImageSet(PhotoStack.of(paths, PhotoLoader(224, 256)), labels, ("photo",))
 
 
-def bytes_of(tree: Tree, images: ImageSet) -> int:
-    """The bytes of all names, paths and arrays of the set."""
+def bytes_of(images: ImageSet) -> int:
+    """The bytes of all paths and arrays of the set."""
     assert isinstance(images.stack, PhotoStack)
     (store,) = images.stack.stores
     paths = [item for item in store.items if isinstance(item, str)]
-    texts = [*tree.names.values(), *chain.from_iterable(tree.names.values()), paths, *paths, store.ids]
+    texts = [paths, *paths, store.ids]
     parts = [value for part in (images, images.stack, store) for value in vars(part).values()]
     arrays = sum(part.nbytes for part in parts if isinstance(part, np.ndarray | torch.Tensor))
     return arrays + sum(map(sys.getsizeof, [*texts, *(part for part in parts if isinstance(part, bytes))]))

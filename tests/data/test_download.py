@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 from small_cifar import (
     ARCHIVE,
-    CIFAR100,
     Web,
     archive_of,
     assert_small_files_are_read,
     md5,
     published,
+    read,
     serving,
     small_files,
 )
 
-from foster.data.cifar import load_cifar
 from foster.data.download import Follower, find_or_fetch
 from foster.errors import DataError, FolderError
 from foster.events import Downloading, Event
@@ -60,7 +59,7 @@ def test_a_damaged_archive_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 def test_without_a_network_one_line_says_which_files_to_put_where(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        load_cifar(CIFAR100, published(b""), tmp_path)
+        read(published(b""), tmp_path)
     text = str(caught.value)
     for fact in (f"http://127.0.0.1:9/{ARCHIVE}", f"{ARCHIVE} into {tmp_path}", str(tmp_path / "cifar-100-python")):
         assert fact in text

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foster.data.imagenet import imagenet_trees, subset_names
+from foster.data.imagenet import class_folders, divided, imagenet_photos, own_photos, subset_names
 from foster.errors import DataError
 from foster.settings.experiment import load_settings
 from foster.settings.fit import FitSettings
@@ -35,16 +35,13 @@ def test_the_subset_is_the_first_hundred_of_the_1993_permutation() -> None:
 
 def test_a_flat_validation_folder_is_sorted_by_a_published_list(root: Path) -> None:
     with pytest.raises(DataError, match=r"LOC_val_solution\.csv"):
-        imagenet_trees(root, is_subset=False)
+        imagenet_photos(root, is_subset=False)
     rows = [f"ILSVRC2012_val_{k + 1:08d},{WNIDS[(k * 7) % 1000]} 1 2 3 4" for k in range(1000)]
     (root / "LOC_val_solution.csv").write_text("\n".join(["ImageId,PredictionString", *rows]))
-    train, test = imagenet_trees(root, is_subset=False)
+    train, test = imagenet_photos(root, is_subset=False)
     (root / "LOC_val_solution.csv").unlink()
-    assert train.class_names == test.class_names == tuple(WNIDS)
-    assert test.names[WNIDS[14]] == ["ILSVRC2012_val_00000003.JPEG"]
-    paths, labels = test.listed()
-    assert Path(paths[14]) == root / "val" / "ILSVRC2012_val_00000003.JPEG"
-    assert labels.tolist() == list(range(1000))
+    assert list(train) == list(test) == WNIDS
+    assert test[WNIDS[14]] == [str(root / "val" / "ILSVRC2012_val_00000003.JPEG")]
 
 
 def test_the_ground_truth_of_the_development_kit_needs_its_table(root: Path) -> None:
@@ -54,15 +51,15 @@ def test_the_ground_truth_of_the_development_kit_needs_its_table(root: Path) -> 
     numbers = [(k * 3) % 1000 + 1 for k in range(1000)]
     (root / "data" / "ILSVRC2012_validation_ground_truth.txt").write_text("\n".join(map(str, numbers)))
     with pytest.raises(DataError, match=r"meta\.mat"):
-        imagenet_trees(root, is_subset=True)
+        imagenet_photos(root, is_subset=True)
     kind = [("ILSVRC2012_ID", "i4"), ("WNID", "U9")]
     backwards = np.array([(k + 1, WNIDS[999 - k]) for k in range(1000)], dtype=kind)
     savemat(str(root / "data" / "meta.mat"), {"synsets": backwards})
-    _, test = imagenet_trees(root, is_subset=False)
-    assert test.names[WNIDS[999]] == ["ILSVRC2012_val_00000001.JPEG"]
-    assert test.names[WNIDS[996]] == ["ILSVRC2012_val_00000002.JPEG"]
-    _, subset = imagenet_trees(root, is_subset=True)
-    assert subset.class_names == tuple(subset_names(WNIDS))
+    _, test = imagenet_photos(root, is_subset=False)
+    assert test[WNIDS[999]] == [str(root / "val" / "ILSVRC2012_val_00000001.JPEG")]
+    assert test[WNIDS[996]] == [str(root / "val" / "ILSVRC2012_val_00000002.JPEG")]
+    _, subset = imagenet_photos(root, is_subset=True)
+    assert list(subset) == subset_names(WNIDS)
 
 
 def test_a_class_that_is_missing_among_the_validation_folders_is_named(tmp_path: Path) -> None:
@@ -71,18 +68,18 @@ def test_a_class_that_is_missing_among_the_validation_folders_is_named(tmp_path:
             (tmp_path / part / wnid).mkdir(parents=True)
             (tmp_path / part / wnid / "1.JPEG").touch()
     with pytest.raises(DataError, match=f"1 of 100 .*val': {WNIDS[0]}"):
-        imagenet_trees(tmp_path, is_subset=True)
+        imagenet_photos(tmp_path, is_subset=True)
     (tmp_path / "val").rename(tmp_path / "test")
     with pytest.raises(DataError, match="val'"):
-        imagenet_trees(tmp_path, is_subset=True)
+        imagenet_photos(tmp_path, is_subset=True)
 
 
 def test_where_imagenet_is_missing_one_line_says_what_belongs_where(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"train/WNID/\*\.JPEG .*data=FOLDER"):
-        imagenet_trees(tmp_path, is_subset=False)
+        imagenet_photos(tmp_path, is_subset=False)
     (tmp_path / "train" / "n1").mkdir(parents=True)
     with pytest.raises(DataError, match=r"1 class folders.* 1,000"):
-        imagenet_trees(tmp_path, is_subset=False)
+        imagenet_photos(tmp_path, is_subset=False)
 
 
 @pytest.mark.parametrize(
@@ -118,3 +115,49 @@ def test_the_seven_presets_are_the_papers_protocols(name: str, sizes: tuple[int,
     )
     baseline = load_settings(name, ["method=wa"])
     assert baseline.augmentation_settings.brightness == pytest.approx(63 / 255 if "1000" in name else 0)
+
+
+def write(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def test_a_folder_is_a_class_with_all_photos_below_it(tmp_path: Path) -> None:
+    write(tmp_path, "n10/b.JPG", "n10/deep/a.png", "n10/notes.txt", "n10/.hidden.jpg", "n9/x.webp", ".git/y.jpg")
+    found = class_folders(tmp_path)
+    assert list(found) == ["n9", "n10"]
+    assert found["n10"] == [str(tmp_path / "n10" / name) for name in ("b.JPG", "deep/a.png")]
+
+
+def test_a_folder_without_photos_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.jpg", "b/notes.txt")
+    with pytest.raises(DataError, match=": b;"):
+        class_folders(tmp_path)
+    with pytest.raises(DataError, match="/a'"):
+        class_folders(tmp_path / "a")
+
+
+def test_training_and_test_photos_are_of_the_same_classes_in_the_same_order(tmp_path: Path) -> None:
+    write(tmp_path, "train/b/1.jpg", "train/a/1.jpg", "test/a/2.jpg")
+    with pytest.raises(DataError, match=r"test' of b"):
+        own_photos(tmp_path, 0.0, seed=1)
+    write(tmp_path, "test/b/2.jpg", "test/c/2.jpg")
+    with pytest.raises(DataError, match=r"train' of c"):
+        own_photos(tmp_path, 0.0, seed=1)
+    write(tmp_path, "train/c/1.jpg")
+    train, test = own_photos(tmp_path, 0.0, seed=1)
+    assert list(train) == list(test) == ["a", "b", "c"]
+    assert test["b"] == [str(tmp_path / "test" / "b" / "2.jpg")]
+
+
+def test_a_share_of_each_class_is_taken_apart_by_the_seed() -> None:
+    whole = {name: [f"{k}.jpg" for k in range(count)] for name, count in (("few", 2), ("many", 40))}
+    first, second = divided(whole, 0.1, seed=3)
+    assert {name: len(paths) for name, paths in second.items()} == {"few": 1, "many": 4}
+    for name, paths in whole.items():
+        assert sorted([*first[name], *second[name]]) == sorted(paths)
+    assert divided(whole, 0.1, seed=3)[1] == second
+    assert divided(whole, 0.1, seed=4)[1] != second
+    assert [len(part["few"]) for part in divided(whole, 0.99, seed=3)] == [1, 1], "never all"

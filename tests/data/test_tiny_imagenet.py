@@ -9,13 +9,19 @@ import pytest
 import torch
 from PIL import Image
 
-from foster.data.tiny_imagenet import load_tiny_imagenet
+from foster.data.images import ImageSet
+from foster.data.sources import Request
+from foster.data.tiny_imagenet import read_tiny_imagenet
 from foster.errors import DataError
 from foster.settings.datasets import CATALOGUE, Published
 
 FILES = CATALOGUE["tinyimagenet"].published
 WNIDS = ("n02124075", "n01443537")
 COLOURS = {"n02124075": (200, 30, 30), "n01443537": (30, 200, 30)}
+
+
+def read(source: Published, data_dir: Path) -> tuple[ImageSet, ImageSet]:
+    return read_tiny_imagenet(Request(data_dir=data_dir, facts=replace(CATALOGUE["tinyimagenet"], published=source)))
 
 
 def save(path: Path, colour: tuple[int, int, int], mode: str = "RGB") -> None:
@@ -45,7 +51,7 @@ def published(tmp_path: Path) -> Published:
 def test_photos_and_labels_are_read_with_classes_in_the_order_of_their_ids(
     published: Published, tmp_path: Path, given: str
 ) -> None:
-    train, test = load_tiny_imagenet(published, tmp_path / published.folder if given == "folder" else tmp_path)
+    train, test = read(published, tmp_path / published.folder if given == "folder" else tmp_path)
     assert train.class_names == test.class_names == ("n01443537", "n02124075")
     assert (train.labels.tolist(), test.labels.tolist()) == ([0, 0, 0, 1, 1, 1], [1, 0])
     assert train.images.shape == (6, 3, 64, 64)
@@ -55,7 +61,7 @@ def test_photos_and_labels_are_read_with_classes_in_the_order_of_their_ids(
 
 
 def test_the_published_zip_is_unpacked_where_the_folder_is_missing(published: Published, tmp_path: Path) -> None:
-    expected, _ = load_tiny_imagenet(published, tmp_path)
+    expected, _ = read(published, tmp_path)
     new = tmp_path / "new"
     new.mkdir()
     with zipfile.ZipFile(new / published.archive, "w") as archive:
@@ -63,8 +69,8 @@ def test_the_published_zip_is_unpacked_where_the_folder_is_missing(published: Pu
             archive.write(path, path.relative_to(tmp_path))
     md5 = hashlib.md5((new / published.archive).read_bytes(), usedforsecurity=False).hexdigest()
     with pytest.raises(DataError, match="MD5"):
-        load_tiny_imagenet(published, new)
-    train, _ = load_tiny_imagenet(replace(published, archive_md5=md5), new)
+        read(published, new)
+    train, _ = read(replace(published, archive_md5=md5), new)
     assert torch.equal(train.images, expected.images)
     assert sorted(path.name for path in new.iterdir() if path.is_dir()) == [published.folder]
 
@@ -73,4 +79,4 @@ def test_a_photo_that_cannot_be_read_is_named(published: Published, tmp_path: Pa
     path = tmp_path / published.folder / "train" / WNIDS[0] / "images" / f"{WNIDS[0]}_1.JPEG"
     path.write_bytes(b"no photo")
     with pytest.raises(DataError, match=path.name):
-        load_tiny_imagenet(published, tmp_path)
+        read(published, tmp_path)

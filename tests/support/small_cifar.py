@@ -8,7 +8,7 @@ import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from foster.data.cifar import LAYOUTS, load_cifar
-from foster.settings.datasets import Published
+from foster.data.cifar import read_cifar
+from foster.data.images import ImageSet
+from foster.data.sources import Request
+from foster.settings.datasets import CATALOGUE, Published
 
-CIFAR100 = LAYOUTS["cifar100"]
 NAMES = ["apple", "bear", "cloud"]
 ARCHIVE = "cifar-100-python.tar.gz"
 
@@ -92,8 +93,13 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
+def read(source: Published, data_dir: Path, name: str = "cifar100") -> tuple[ImageSet, ImageSet]:
+    """The images of `source`, in the layout of CIFAR-100 or of `name`."""
+    return read_cifar(Request(data_dir=data_dir, facts=replace(CATALOGUE[name], published=source)))
+
+
 def assert_small_files_are_read(source: Published, data_dir: Path) -> None:
-    train, test = load_cifar(CIFAR100, source, data_dir)
+    train, test = read(source, data_dir)
     assert train.class_names == test.class_names == ("apple", "bear", "cloud")
     assert train.labels.tolist() == [0, 1, 2, 1, 0]
     assert torch.equal(train.images, torch.from_numpy(pixels(5)).reshape(5, 3, 32, 32))

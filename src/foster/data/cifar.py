@@ -3,66 +3,40 @@ code."""
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from foster.data.download import Follower, check_md5, find_or_fetch
+from foster.data.download import check_md5, find_or_fetch
 from foster.data.images import ImageSet
+from foster.data.sources import Request
 from foster.errors import DataError, words_of
-from foster.settings.datasets import Published
 
 _IMAGE_SHAPE = (3, 32, 32)
 
 
-@dataclass(frozen=True)
-class CifarLayout:
-    """The names of the files, and the keys of their dictionaries."""
-
-    train_files: tuple[str, ...]
-    test_files: tuple[str, ...]
-    names_file: str
-    names_key: str
-    labels_key: str
-
-
-LAYOUTS = {
-    "cifar10": CifarLayout(
-        train_files=("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"),
-        test_files=("test_batch",),
-        names_file="batches.meta",
-        names_key="label_names",
-        labels_key="labels",
-    ),
-    "cifar100": CifarLayout(
-        train_files=("train",),
-        test_files=("test",),
-        names_file="meta",
-        names_key="fine_label_names",
-        labels_key="fine_labels",
-    ),
-}
-
-
-def load_cifar(
-    layout: CifarLayout, published: Published, data_dir: Path, follower: Follower | None = None
-) -> tuple[ImageSet, ImageSet]:
-    """The training and the test images; missing files are downloaded into `data_dir`."""
-    folder = find_or_fetch(published, data_dir, follower)
+def read_cifar(request: Request) -> tuple[ImageSet, ImageSet]:
+    """The training and the test images; missing files are downloaded into the data folder."""
+    published = request.facts.published
+    assert published is not None
+    folder = find_or_fetch(published, request.folder, request.follower)
     for name, md5 in published.files.items():
         check_md5(folder / name, md5)
-    class_names = tuple(map(_text, read_pickle(folder / layout.names_file)[layout.names_key]))
+    contents = {name: read_pickle(folder / name) for name in published.files}
+    kind = "fine_" if request.facts.name == "cifar100" else ""  # CIFAR-100 also has coarse labels
+    (meta,) = (content for name, content in contents.items() if "meta" in name)
+    class_names = tuple(map(_text, meta[f"{kind}label_names"]))
 
-    def read(names: Sequence[str]) -> ImageSet:
-        batches = [read_pickle(folder / name) for name in names]
-        images = np.concatenate([batch["data"] for batch in batches]).reshape(-1, *_IMAGE_SHAPE)
-        labels = [label for batch in batches for label in batch[layout.labels_key]]
-        return ImageSet(torch.from_numpy(images), torch.tensor(labels), class_names)
+    def images(batches: Sequence[dict[str, Any]]) -> ImageSet:
+        pixels = np.concatenate([batch["data"] for batch in batches]).reshape(-1, *_IMAGE_SHAPE)
+        labels = [label for batch in batches for label in batch[f"{kind}labels"]]
+        return ImageSet(torch.from_numpy(pixels), torch.tensor(labels), class_names)
 
-    return read(layout.train_files), read(layout.test_files)
+    test = [content for name, content in contents.items() if name.startswith("test")]
+    train = [content for name, content in contents.items() if not name.startswith("test") and "meta" not in name]
+    return images(train), images(test)
 
 
 _ARRAY_PARTS: dict[tuple[str, str], Any] = {

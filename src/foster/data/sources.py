@@ -3,7 +3,7 @@ settings/datasets.py."""
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -14,12 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from foster.data.cifar import LAYOUTS, load_cifar
 from foster.data.download import Follower
-from foster.data.imagenet import Tree, names_of, trees
 from foster.data.images import ImageSet
-from foster.data.photos.store import PhotoLoader, PhotoStack
-from foster.data.tiny_imagenet import load_tiny_imagenet
+from foster.data.photos.store import PhotoLoader
 from foster.errors import DataError
 from foster.seeding import Address, generator
 from foster.settings.datasets import CATALOGUE, USUAL, Asked, ChannelValues, DatasetFacts, dataset_facts
@@ -196,37 +193,6 @@ def _position_within_class(labels: Tensor, num_classes: int) -> Tensor:
     """`[N]`: how many earlier images have the same label."""
     is_class = labels[:, None] == torch.arange(num_classes)
     return is_class.cumsum(0).gather(1, labels[:, None]).squeeze(1) - 1
-
-
-def read_cifar(request: Request) -> tuple[ImageSet, ImageSet]:
-    """CIFAR-10 or CIFAR-100 from its published files."""
-    assert request.facts.published is not None
-    layout = LAYOUTS[request.facts.name]
-    return load_cifar(layout, request.facts.published, request.folder, request.follower)
-
-
-def read_tiny_imagenet(request: Request) -> tuple[ImageSet, ImageSet]:
-    """Tiny ImageNet from its published files."""
-    assert request.facts.published is not None
-    return load_tiny_imagenet(request.facts.published, request.folder, request.follower)
-
-
-def read_trees(request: Request) -> tuple[ImageSet, ImageSet]:
-    """ImageNet, its subset, or photos of one's own: listed here, and decoded when a task needs them."""
-    photos = request.photos
-    loader = request.loader or PhotoLoader(photos.image_size, photos.kept_side)
-    train, test = trees(request.facts.name, request)
-    names = names_of(train)
-
-    def images(of_tasks: Sequence[Tree], what: str) -> ImageSet:
-        listed = [tree.listed() for tree in of_tasks]
-        stack = PhotoStack.of([path for paths, _ in listed for path in paths], loader, what)
-        ids = [torch.tensor([names.index(name) for name in tree.class_names]) for tree in of_tasks]
-        labels = torch.cat([class_ids[labels] for class_ids, (_, labels) in zip(ids, listed, strict=True)])
-        tasks = torch.arange(len(listed)).repeat_interleave(torch.tensor([len(paths) for paths, _ in listed]))
-        return ImageSet(stack, labels, names, {"task": tasks} if len(listed) > 1 else {})
-
-    return images(train, "the training photos"), images(test, "the test photos")
 
 
 def draw_synthetic(request: Request) -> tuple[ImageSet, ImageSet]:

@@ -10,22 +10,21 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from foster.data.download import Follower, find_or_fetch
+from foster.data.download import find_or_fetch
 from foster.data.images import ImageSet
+from foster.data.sources import Request
 from foster.errors import DataError, explained, words_of
-from foster.settings.datasets import Published
 
 SIDE = 64
 SUFFIX = ".JPEG"
 
 
-def load_tiny_imagenet(
-    published: Published, data_dir: Path, follower: Follower | None = None
-) -> tuple[ImageSet, ImageSet]:
+def read_tiny_imagenet(request: Request) -> tuple[ImageSet, ImageSet]:
     """The training photos `train/WNID/images/*.JPEG`, and as test photos `val/images/*.JPEG` with the classes of
     `val/val_annotations.txt`: the published test photos have no labels. Classes are sorted by WNID.
     """
-    folder = find_or_fetch(published, data_dir, follower)
+    assert request.facts.published is not None
+    folder = find_or_fetch(request.facts.published, request.folder, request.follower)
     with explained(DataError, f"cannot read {folder}"):
         names = tuple(sorted((folder / "wnids.txt").read_text(encoding="utf-8").split()))
         train = [(path, name) for name in names for path in sorted((folder / "train" / name / "images").iterdir())]

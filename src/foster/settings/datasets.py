@@ -163,7 +163,7 @@ _CIFAR100 = DatasetFacts(
     image_size=32,
     mean=(0.5071, 0.4867, 0.4408),
     std=(0.2675, 0.2565, 0.2761),
-    read_by="foster.data.sources:read_cifar",
+    read_by="foster.data.cifar:read_cifar",
     published=_CIFAR100_FILES,
 )
 
@@ -183,7 +183,7 @@ _IMAGENET = DatasetFacts(
     image_size=224,
     mean=(0.485, 0.456, 0.406),
     std=(0.229, 0.224, 0.225),
-    read_by="foster.data.sources:read_trees",
+    read_by="foster.data.imagenet:read_trees",
     photo_augmentations=(("plain", "imagenet"), ("auto", "photo-auto")),
     adapted=_photo_facts,
 )
@@ -222,7 +222,7 @@ CATALOGUE: dict[str, DatasetFacts] = {
             image_size=64,
             mean=(0.4802, 0.4481, 0.3975),
             std=(0.2764, 0.2689, 0.2816),
-            read_by="foster.data.sources:read_tiny_imagenet",
+            read_by="foster.data.tiny_imagenet:read_tiny_imagenet",
             published=_TINY_IMAGENET_FILES,
         ),
         _IMAGENET,

@@ -12,7 +12,6 @@ import torch
 from photo_folders import write_classes
 from PIL import Image
 
-from foster.data.imagenet import Tree, read_tree
 from foster.data.photos.decode import ImageError, Resizing, decode
 from foster.data.photos.find import (
     as_items,
@@ -305,46 +304,3 @@ def test_wrong_folders_say_what_is_expected(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=re.escape(fact)):
             find_photos(source)
-
-
-def write(folder: Path, *names: str) -> Path:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
-    return folder
-
-
-def tree_of(place: str = "here", **counts: int) -> Tree:
-    names = {name: [f"{k}.jpg" for k in range(count)] for name, count in counts.items()}
-    return Tree(place, dict.fromkeys(names, Path("photos")), names)
-
-
-def test_a_folder_is_a_class_with_all_photos_below_it(tmp_path: Path) -> None:
-    write(tmp_path, "n10/b.JPG", "n10/deep/a.png", "n10/notes.txt", "n10/.hidden.jpg", "n9/x.webp", ".git/y.jpg")
-    tree = read_tree(tmp_path)
-    assert dict(tree.names) == {"n9": ["x.webp"], "n10": ["b.JPG", "deep/a.png"]}
-    paths, labels = tree.listed()
-    assert paths == [str(tmp_path / name) for name in ("n9/x.webp", "n10/b.JPG", "n10/deep/a.png")]
-    assert labels.tolist() == [0, 1, 1]
-    assert tree.of(["n10", "n9"]).class_names == ("n10", "n9")
-    with pytest.raises(DataError, match="n11"):
-        tree.of(["n11"])
-
-
-def test_a_folder_without_photos_is_named(tmp_path: Path) -> None:
-    write(tmp_path, "a/1.jpg", "b/notes.txt")
-    with pytest.raises(DataError, match=": b;"):
-        read_tree(tmp_path)
-    with pytest.raises(DataError, match="/a'"):
-        read_tree(tmp_path / "a")
-
-
-def test_a_share_of_each_class_is_taken_apart_by_the_seed() -> None:
-    whole = tree_of(few=2, many=40)
-    first, second = whole.divided(0.1, seed=3)
-    assert {name: len(names) for name, names in second.names.items()} == {"few": 1, "many": 4}
-    for name, names in whole.names.items():
-        assert sorted([*first.names[name], *second.names[name]]) == sorted(names)
-    assert whole.divided(0.1, seed=3)[1].names == second.names
-    assert whole.divided(0.1, seed=4)[1].names != second.names
-    assert [len(part.names["few"]) for part in whole.divided(0.99, seed=3)] == [1, 1], "never all"
