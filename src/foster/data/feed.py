@@ -269,17 +269,16 @@ class StreamedFeed(Feed):
 
         def gather(part: slice) -> Callable[[], list[Tensor]]:
             """Gather images, labels and rows on the host; the returned function sends them to the device."""
-            sent = [images.gathered(part, self.device) for images in views]
+            sent = [view(part, self.device) for view in views]
             columns = [column[order[part]] for column in self._columns()]
             columns = [column.pin_memory() for column in columns] if self.device.type == "cuda" else columns
             return lambda: [send() for send in sent] + [each.to(self.device, non_blocking=True) for each in columns]
 
         with ThreadPoolExecutor(max_workers=1) as gathering:
-            coming = deque(gathering.submit(gather, part) for part in parts[:1])
-            for following in (*parts[1:], *[None] * bool(parts)):
-                prepare = coming.popleft().result()
-                if following is not None:
-                    coming.append(gathering.submit(gather, following))
+            coming = [gathering.submit(gather, part) for part in parts[:1]]
+            for index in range(len(parts)):
+                prepare = coming.pop().result()
+                coming += [gathering.submit(gather, part) for part in parts[index + 1 : index + 2]]
                 if self.device.type == "cuda":
                     self._keep_close(begun)
                     prepared = _beside(self.device, prepare)

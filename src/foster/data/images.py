@@ -34,13 +34,9 @@ class Rows(dict[str, Tensor]):
         )
 
 
-class Epoch(ABC):
-    """The images of one epoch in order, with the random changes drawn for each."""
-
-    @abstractmethod
-    def gathered(self, part: slice, device: torch.device) -> Callable[[], Tensor]:
-        """Collect the images `part` on the host. The returned function sends them to `device` and changes them there;
-        it gives uint8 `[n, 3, H, W]`."""
+Gather = Callable[[slice, torch.device], Callable[[], Tensor]]
+"""A function that collects a part of an epoch's images on the host, for a device. It returns a function that sends them
+to the device and augments them there: uint8 `[n, 3, H, W]`."""
 
 
 class Stack(ABC):
@@ -145,7 +141,8 @@ class Stack(ABC):
         return [torch.arange(len(self))]
 
     @abstractmethod
-    def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Epoch: ...
+    def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Gather:
+        """The images of one epoch in `order`. All random numbers of their augmentation are drawn now."""
 
     @abstractmethod
     def is_resident(self, device: torch.device, asked: str) -> bool:
@@ -208,8 +205,16 @@ class TensorStack(Stack):
             raise ValueError("it holds photos, and the run has images of one size")
         return TensorStack(state["images"])
 
-    def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Epoch:
-        return _TensorEpoch(self._tensor, order, augmentation, random)
+    def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Gather:
+        changes = Changes(augmentation, torch.Size((len(order), *self.shape[1:])), random)
+
+        def gather(part: slice, device: torch.device) -> Callable[[], Tensor]:
+            rows = order[part]
+            room = torch.empty((len(rows), *self.shape[1:]), dtype=torch.uint8, pin_memory=device.type == "cuda")
+            gathered = torch.index_select(self._tensor, 0, rows, out=room)
+            return lambda: changes.done_to(gathered.to(device, non_blocking=True), part)
+
+        return gather
 
     def is_resident(self, device: torch.device, asked: str) -> bool:
         if asked != "auto":
@@ -220,20 +225,6 @@ class TensorStack(Stack):
         # What torch holds without using it is free for its tensors, too.
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return COPIES_OF_AN_EPOCH * self.nbytes <= SHARE_OF_FREE_MEMORY * free
-
-
-class _TensorEpoch(Epoch):
-    def __init__(self, images: Tensor, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> None:
-        self._images = images
-        self._order = order
-        self._changes = Changes(augmentation, torch.Size((len(order), *images.shape[1:])), random)
-
-    def gathered(self, part: slice, device: torch.device) -> Callable[[], Tensor]:
-        rows = self._order[part]
-        shape = (len(rows), *self._images.shape[1:])
-        room = torch.empty(shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
-        gathered = torch.index_select(self._images, 0, rows, out=room)
-        return lambda: self._changes.done_to(gathered.to(device, non_blocking=True), part)
 
 
 def as_stack(images: Stack | Tensor) -> Stack:

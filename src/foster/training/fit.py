@@ -121,20 +121,6 @@ def _restore(start: FitState, phase: Phase, optimizer: Optimizer) -> None:
         phase.restore_teachers(start.teachers)
 
 
-@dataclass(frozen=True)
-class _ClosedEpoch:
-    """An epoch whose steps have all been launched. `sums` has its losses after the event `copied`."""
-
-    epoch: int
-    rate: float
-    names: tuple[str, ...]
-    sums: Tensor
-    copied: torch.cuda.Event | None
-    seconds: float
-    ended: float
-    """The time of the clock at its end."""
-
-
 @dataclass
 class EpochLog:
     """Reports the losses of each epoch one epoch later, so that the device never waits for the host to read them.
@@ -151,26 +137,37 @@ class EpochLog:
     sums_before: Sequence[float] = ()
     _last: float = field(default_factory=lambda: time.monotonic())  # tests may replace the clock
     _durations: list[float] = field(default_factory=list)
-    _pending: _ClosedEpoch | None = None
+    _pending: Callable[[], None] = lambda: None
+    """Reports the last closed epoch."""
 
     def close(self, epoch: int, rate: float, names: tuple[str, ...], sums: Tensor) -> None:
         """Take the loss sums of a finished epoch, reset them to 0, and report the previous epoch."""
         now = time.monotonic()
-        taken, copied = _to_host(sums)
+        seconds, self._last = now - self._last, now
+        read = _read_later(sums)
         sums.zero_()
-        previous, self._pending = self._pending, _ClosedEpoch(epoch, rate, names, taken, copied, now - self._last, now)
-        self._last = now
-        self._report(previous)
+        self.flush()
+
+        def report() -> None:
+            losses = self._losses(epoch, names, self._with_those_before(epoch, read()))
+            self._durations.append(seconds)
+            per_epoch = median_low(self._durations)  # the first epoch is often slower
+            # The epoch is reported one epoch later, so part of the remaining time has passed.
+            epochs, passed = self.phase.fit.epochs, time.monotonic() - now
+            left = max(0.0, per_epoch * (epochs - epoch - 1) - passed)
+            self.listener(EpochEnded(self.task, self.phase.name, epoch, epochs, losses, rate, seconds, left))
+
+        self._pending = report
 
     def flush(self) -> None:
-        """Report the last closed epoch."""
-        pending, self._pending = self._pending, None
-        self._report(pending)
+        """Report the last closed epoch, if it is not reported yet."""
+        report, self._pending = self._pending, lambda: None
+        report()
 
     def sums_so_far(self, epoch: int, names: Sequence[str], sums: Tensor) -> tuple[float, ...]:
         """The loss sums of the current epoch, including those from before a resume."""
         whole = self._with_those_before(epoch, sums.tolist())
-        self._check(self._losses(names, whole), epoch)
+        self._losses(epoch, names, whole)
         return whole
 
     def check_weights(self, epoch: int) -> None:
@@ -185,30 +182,14 @@ class EpochLog:
             return tuple(sums)
         return tuple(before + after for before, after in zip(self.sums_before, sums, strict=True))
 
-    def _report(self, closed: _ClosedEpoch | None) -> None:
-        if closed is None:
-            return
-        if closed.copied is not None:
-            closed.copied.synchronize()
-        losses = self._losses(closed.names, self._with_those_before(closed.epoch, closed.sums.tolist()))
-        self._check(losses, closed.epoch)
-        epochs = self.phase.fit.epochs
-        self._durations.append(closed.seconds)
-        per_epoch = median_low(self._durations)  # the first epoch is often slower
-        # The epoch is reported one epoch later, so part of the remaining time has passed.
-        left = max(0.0, per_epoch * (epochs - closed.epoch - 1) - (time.monotonic() - closed.ended))
-        name = self.phase.name
-        self.listener(EpochEnded(self.task, name, closed.epoch, epochs, losses, closed.rate, closed.seconds, left))
-
-    def _losses(self, names: Sequence[str], sums: Sequence[float]) -> dict[str, float]:
+    def _losses(self, epoch: int, names: Sequence[str], sums: Sequence[float]) -> dict[str, float]:
+        """The means of all loss terms and their sum, `total`. Raises TrainingError if that is not finite."""
         losses = {name: value / self.num_images for name, value in zip(names, sums, strict=True)}
         losses["total"] = sum(losses.values())
-        return losses
-
-    def _check(self, losses: dict[str, float], epoch: int) -> None:
         if not math.isfinite(losses["total"]):
             terms = ", ".join(f"{name} {value:g}" for name, value in losses.items())
             raise TrainingError(f"the loss is not a finite number ({terms}) {self._where(epoch)}")
+        return losses
 
     def _where(self, epoch: int) -> str:
         return (
@@ -217,12 +198,18 @@ class EpochLog:
         )
 
 
-def _to_host(sums: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-    """An asynchronous copy of `sums` to the host, and the event after which it is complete."""
+def _read_later(sums: Tensor) -> Callable[[], list[float]]:
+    """Copy `sums` to the host asynchronously. The returned function waits for the copy and returns its values."""
     if not sums.is_cuda:
-        return sums.clone(), None
+        return sums.clone().tolist
     host = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
     host.copy_(sums, non_blocking=True)
     copied = torch.cuda.Event(blocking=True)  # the host sleeps instead of polling
     copied.record()
-    return host, copied
+
+    def read() -> list[float]:
+        copied.synchronize()
+        values: list[float] = host.tolist()
+        return values
+
+    return read

@@ -87,36 +87,16 @@ class Optimizer:
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         state: list[Any] = [[tensors[parameter] for parameter in parameters] for tensors in self.state.values()]
         common: dict[str, Any] = {"lr": rate, "weight_decay": settings.weight_decay, "maximize": False}
+        common |= {"fused": self._is_fused, "foreach": False}
         if settings.optimizer == "sgd":
-            sgd(
-                parameters,
-                gradients,
-                state[0],
-                fused=self._is_fused,
-                foreach=False,
-                momentum=settings.momentum,
-                dampening=0,
-                nesterov=settings.nesterov,
-                **common,
-            )
+            momentum: dict[str, Any] = {"momentum": settings.momentum, "dampening": 0, "nesterov": settings.nesterov}
+            sgd(parameters, gradients, *state, **momentum, **common)
             return
         means, squares, steps = state
-        (adamw if settings.optimizer == "adamw" else adam)(
-            parameters,
-            gradients,
-            means,
-            squares,
-            [],
-            steps,
-            fused=self._is_fused,
-            foreach=False,
-            capturable=self._is_fused,
-            amsgrad=False,
-            beta1=settings.momentum,
-            beta2=BETA_OF_SQUARES,
-            eps=EPSILON,
-            **common,
-        )
+        specific: dict[str, Any] = {"beta1": settings.momentum, "beta2": BETA_OF_SQUARES, "eps": EPSILON}
+        specific |= {"amsgrad": False, "capturable": self._is_fused}
+        update = adamw if settings.optimizer == "adamw" else adam
+        update(parameters, gradients, means, squares, [], steps, **specific, **common)
 
     def gradients(self) -> list[Tensor]:
         """The gradients of all parameters that have one, in a fixed order."""

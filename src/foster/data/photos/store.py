@@ -30,7 +30,7 @@ from torch import Tensor
 from foster import events
 from foster.data.augmentation.pipeline import PhotoChanges
 from foster.data.download import Follower
-from foster.data.images import Epoch, Stack, TensorStack
+from foster.data.images import Gather, Stack, TensorStack
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.crops import centre_boxes, crops_at, crops_of, whole_boxes
 from foster.data.photos.decode import (
@@ -554,8 +554,19 @@ class PhotoStack(Stack):
         self.readable()
         return strata(torch.from_numpy(self._numbers % NUM_STRATA), num_strata(len(self), batch_size))
 
-    def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Epoch:
-        return _PhotoEpoch(self, order, augmentation, random)
+    def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Gather:
+        """The photos of one epoch. Each is cropped, resized and mirrored on the device, then augmented like any
+        image."""
+        out_size = self.loader.out_size
+        shape = torch.Size((len(order), 3, *out_size))
+        changes = PhotoChanges(augmentation, self.sizes[order], shape, random, self.loader.frames)
+
+        def gather(part: slice, device: torch.device) -> Callable[[], Tensor]:
+            crops = self[order[part]].crops(device)
+            boxes, is_mirrored = changes.boxes[part], changes.is_mirrored[part]
+            return lambda: changes.done_to(crops.cut(boxes, is_mirrored, out_size, device), part)
+
+        return gather
 
     def is_resident(self, device: torch.device, asked: str) -> bool:
         return False  # the loader keeps pixels on the device
@@ -587,25 +598,6 @@ class PhotoStack(Stack):
             positions = np.flatnonzero(self._store_ids == number)
             if len(positions):
                 yield store, positions
-
-
-class _PhotoEpoch(Epoch):
-    """An epoch of photos: each is cropped, resized and mirrored on the device, then augmented like any image."""
-
-    def __init__(self, photos: PhotoStack, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> None:
-        self._photos = photos
-        self._order = order
-        shape = torch.Size((len(order), 3, *photos.loader.out_size))
-        self._changes = PhotoChanges(augmentation, photos.sizes[order], shape, random, photos.loader.frames)
-
-    def gathered(self, part: slice, device: torch.device) -> Callable[[], Tensor]:
-        crops = self._photos[self._order[part]].crops(device)
-
-        def cut() -> Tensor:
-            boxes, is_mirrored = self._changes.boxes[part], self._changes.is_mirrored[part]
-            return self._changes.done_to(crops.cut(boxes, is_mirrored, self._photos.loader.out_size, device), part)
-
-        return cut
 
 
 def _sent(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
