@@ -90,7 +90,7 @@ class Optimizer:
         common |= {"fused": self._is_fused, "foreach": False}
         if settings.optimizer == "sgd":
             momentum: dict[str, Any] = {"momentum": settings.momentum, "dampening": 0, "nesterov": settings.nesterov}
-            sgd(parameters, gradients, *state, **momentum, **common)
+            sgd(parameters, gradients, state[0], **momentum, **common)
             return
         means, squares, steps = state
         specific: dict[str, Any] = {"beta1": settings.momentum, "beta2": BETA_OF_SQUARES, "eps": EPSILON}
