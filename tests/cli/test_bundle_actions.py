@@ -68,7 +68,7 @@ def test_predictions_as_lines_and_as_json_say_the_same(command: Command, bundle:
     assert [Path(record["image"]).name for record in records[:3]] == ["0.png", "1.png", "2.png"]
     for record, line in zip(records, lines, strict=True):
         assert line.startswith(record["image"].replace("\n", "\ufffd"))
-        if "error" in record:
+        if record["error"]:
             assert (record["image"], record["label"]) == ("bro\nken.jpg", None)
             assert f"error: {record['error']}" in line
         else:

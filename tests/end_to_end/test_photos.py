@@ -111,8 +111,7 @@ def test_things_that_were_never_learned_are_refused_more_often(course: Course, t
     report = course.learner.evaluate(tmp_path)
     assert report.unknown is not None
     assert [Path(entry.name).name for entry in report.unreadable] == ["broken.png"]
-    assert report.unknown.auroc > 0.8
-    assert report.unknown.num_refused / 20 > report.unknown.num_known_refused / 20
+    assert report.unknown.num_refused > 10 > report.unknown.num_known_refused
     answers = course.learner.predict(tmp_path / "unknown", unknown_below="auto")
     assert sum(answer.is_unknown for answer in answers) == report.unknown.num_refused
 

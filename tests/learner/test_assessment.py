@@ -3,17 +3,23 @@
 from pathlib import Path
 
 import pytest
+import torch
 from small_learners import digits, unseen_digits
 
+from foster import events
 from foster.errors import DataError
 from foster.learner.learner import Learner
 
 
 def test_evaluation_counts_by_class_and_leaves_unknown_classes_out(taught: Learner) -> None:
-    source = digits("zero", "one", "seven", last=12, data=unseen_digits())
-    report = taught.evaluate(source)
-    predicted = [found.label for found in taught.predict(source[0][:24])]
-    right = [sum(a == b for a, b in zip(predicted[k : k + 12], source[1][k : k + 12], strict=True)) for k in (0, 12)]
+    images, names = digits("seven", "zero", "one", last=12, data=unseen_digits())
+    tiny = torch.zeros(3, 2, 2, dtype=torch.uint8)
+    progress: list[events.Event] = []
+    report = taught.evaluate([*images, tiny], [*names, "one"], listener=progress.append)
+    assert progress == [events.Decoding("the arguments", 25, 25)]
+    assert [photo.name for photo in report.unreadable] == ["image 36"]
+    predicted = [found.label for found in taught.predict(images)]
+    right = [sum(a == b for a, b in zip(predicted[k : k + 12], names[k : k + 12], strict=True)) for k in (12, 24)]
     assert [(entry.name, entry.num_images, entry.num_right) for entry in report.classes] == [
         ("zero", 12, right[0]),
         ("one", 12, right[1]),

@@ -361,10 +361,13 @@ def test_photos_of_two_classes_similar_names_and_what_cannot_be_read_are_told(we
     assert learner.learn(images[:4], ["c"] * 4).shared == SharedPhotos(4, "image 0", ("a", "b", "c"))
     twos, tiny = list(digits("two", last=5)[0]), torch.zeros(3, 2, 2, dtype=torch.uint8)
     with pytest.warns(UserWarning, match="'a' and 'A'"):
-        report = learner.learn([tiny, *twos, tiny, images[0]], ["d", *["A"] * 5, "a", "a"])
-    assert (report.new_classes, report.empty_classes, report.more_of, report.num_repeated) == (("A",), ("d",), {}, 1)
-    assert [photo.name for photo in report.unreadable] == ["image 0", "image 6"]
+        report = learner.learn([tiny, *twos, twos[0], tiny, images[0]], ["d", *["A"] * 6, "a", "a"])
+    assert (report.new_classes, report.empty_classes, report.more_of) == (("A",), ("d",), {})
+    assert (report.num_trained, report.num_repeated) == (5, 2)
+    assert [photo.name for photo in report.unreadable] == ["image 0", "image 7"]
     assert {answer.label for answer in learner.predict(twos)} == {"A"}
+    with pytest.raises(DataError, match=r"4 unreadable of 6 photos.*limit 3.*max_unreadable"):
+        learner.learn([tiny] * 4 + twos[:2], ["e"] * 6)
 
 
 def test_foster_goes_on_from_the_photos_that_are_kept(weights: Path, tmp_path: Path) -> None:

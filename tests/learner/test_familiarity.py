@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from foster.learner.familiarity import KEPT_SHARE, Familiarity, _threshold, auroc
+from foster.learner.familiarity import KEPT_SHARE, Familiarity, _threshold
 from foster.networks.statistics import Statistics
 
 
@@ -92,7 +92,7 @@ def test_photos_that_are_sure_but_far_from_every_class_are_strange(familiarity: 
     features = torch.rand(100, 8, generator=torch.Generator().manual_seed(4)) + 4 * torch.eye(8)[7]
     strange = familiarity.scores(probability, features)
     assert (strange < familiarity.threshold).float().mean() > 0.9
-    assert auroc(familiarity.scores(*photos(100, 5)[:2]), strange) > 0.95
+    assert (familiarity.scores(*photos(100, 5)[:2]) >= familiarity.threshold).float().mean() > 0.8
 
 
 def test_a_photo_that_is_unsure_of_its_class_is_strange_however_near_it_is(familiarity: Familiarity) -> None:
@@ -112,10 +112,6 @@ def test_it_survives_a_bundle(familiarity: Familiarity, has_statistics: bool) ->
     torch.testing.assert_close(again.scores(*some), familiarity.scores(*some), rtol=1e-3, atol=1e-6)
     assert again.threshold == familiarity.threshold
     assert Familiarity.of({"head.weight": torch.zeros(1)}, None) is None
-
-
-def test_auroc_counts_pairs() -> None:
-    assert auroc(torch.tensor([3.0, 1.0]), torch.tensor([2.0, 1.0])) == pytest.approx((2 + 0 + 0.5) / 4)
 
 
 def test_merged_classes_are_one_and_forgotten_ones_are_strange(familiarity: Familiarity) -> None:

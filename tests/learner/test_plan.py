@@ -155,7 +155,7 @@ def test_steps_and_quotas_are_those_of_the_photos_that_are_there() -> None:
     plan = plan_of_two()
     assert (len(plan.held_out), plan.num_training_images) == (8, 72)
     assert (plan.batch_size, plan.steps_per_epoch) == (64, 2)
-    assert (plan.quota, plan.held_out_quota, plan.exemplar_quota) == (30, 3, 27), "60 exemplars for two classes"
+    assert plan.quotas == (27, 3), "60 exemplars for two classes"
     assert all(fact in plan.summary()[0] for fact in ("2 new classes (zero, one)", "72 photos", "8 "))
 
 

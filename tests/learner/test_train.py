@@ -16,7 +16,7 @@ from foster.data.photos.decode import image_id
 from foster.errors import SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.learner import Learner
-from foster.learner.plan import held_out_quota
+from foster.learner.plan import quotas
 from foster.learner.train import is_held_out, kept_held_out
 from foster.networks import build_backbone
 from foster.training.phase import Phase
@@ -106,7 +106,7 @@ def test_joint_says_one_clear_line_where_its_pretrained_weights_are_gone(
     bundle = learner.save(tmp_path / "bundle")
     moved = shutil.move(weights, tmp_path / "moved.safetensors")
     monkeypatch.chdir(bundle)
-    with pytest.raises(SettingsError, match=r"'resnet8\.safetensors'.*'joint'.*weights=PATH"):
+    with pytest.raises(SettingsError, match=r"weights.*'resnet8\.safetensors'"):
         foster.load(bundle, device="cpu").learn(*digits("two", "three"))
     foster.load(bundle, device="cpu").learn(*digits("zero", first=40, last=60))  # nothing starts anew
     learner = foster.load(bundle, device="cpu")
@@ -200,10 +200,13 @@ def test_what_was_learned_is_not_held_out_and_known_classes_need_none() -> None:
 
 @pytest.mark.parametrize(
     ("quota", "share", "expected"),
-    [(20, 0.1, 2), (5, 0.1, 1), (2, 0.5, 1), (1, 0.5, 0), (20, 0.0, 0), (None, 0.1, None)],
+    [
+        *((20, 0.1, (18, 2)), (5, 0.1, (4, 1)), (2, 0.5, (1, 1)), (1, 0.5, (1, 0)), (20, 0.0, (20, 0))),
+        *((None, 0.1, (None, None)), (None, 0.0, (None, 0))),
+    ],
 )
-def test_held_out_images_take_their_share_of_the_quota(quota: int | None, share: float, expected: int | None) -> None:
-    assert held_out_quota(quota, share) == expected
+def test_held_out_images_take_their_share_of_the_quota(quota: int | None, share: float, expected: object) -> None:
+    assert quotas(quota, share) == expected
 
 
 def test_what_is_kept_of_fewer_is_kept_of_more() -> None:

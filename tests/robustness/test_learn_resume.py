@@ -274,22 +274,6 @@ def test_a_disk_that_is_full_when_the_bundle_is_written_costs_no_training(
     )
 
 
-def test_a_learn_that_is_killed_when_its_bundle_is_in_place_is_known_to_be_done(
-    shelf: Shelf, trained: Path, tmp_path: Path, command: Command
-) -> None:
-    shutil.copytree(shelf.whole, tmp_path / "v2")
-    shutil.copytree(trained, tmp_path / ".v2.learning")
-    other = command(*arguments(shelf, tmp_path / "v2", "--restart"))
-    assert (other.code, f"'{tmp_path / 'v2'}'" in other.err) == (2, True)
-    done = command(*arguments(shelf, tmp_path / "v2", "--promote"))
-    assert done.code == 0, done.err
-    assert not re.search(r"epochs? of", done.err), "nothing is trained again"
-    assert {path.name for path in tmp_path.iterdir()} == {"v2", "current"}
-    assert (tmp_path / "current").resolve() == tmp_path / "v2"
-    again = command(*arguments(shelf, tmp_path / "v2"))
-    assert again.code == 2, "a bundle is never overwritten"
-
-
 def num_saved(work: Path) -> int:
     """The number of the newest checkpoint."""
     try:

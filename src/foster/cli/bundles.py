@@ -1,6 +1,5 @@
 """Commands for bundles: info, rename, merge, forget, promote, rollback, export."""
 
-import gc
 import shlex
 from collections.abc import Callable
 from contextlib import suppress
@@ -140,7 +139,6 @@ def mend(
     old: Path, bundle: Path, change: "Callable[[Learner], MendReport]", is_promoting: bool, device: str = "cpu"
 ) -> None:
     """Load `old`, change it, and write the result as `bundle`, whole or not at all."""
-    gc.disable()  # torch makes many objects that stay: looking for garbage takes a tenth of the time of its import
     from foster.bundle.folder import check_free, real_folder, remove_unfinished
     from foster.bundle.promotion import check_promotable
     from foster.cli.texts import listed, mend_text
@@ -148,8 +146,6 @@ def mend(
     from foster.learner.reports import MendReport, UpdateError
     from foster.learner.work_folder import WorkFolder
 
-    gc.freeze()
-    gc.enable()
     check_free(bundle)
     if is_promoting:
         check_promotable(bundle)

@@ -29,7 +29,6 @@ from foster.cli.options import (
     unknown_choice,
 )
 from foster.errors import DataError, FolderError
-from foster.system import output
 from foster.system.counts import counted
 from foster.system.output import echo, json_text, printable
 from foster.system.signals import Stopped, stop_on_signals
@@ -145,10 +144,6 @@ def learn(
     from foster.learner.learner import Learner
     from foster.settings.learner import learner_settings
 
-    if not is_restarting and _is_written(bundle, source, old):
-        output.complain(f"'{bundle}' was written by the learn that was interrupted; nothing is left to learn")
-        conclude(bundle, is_promoting)
-        return
     check_free(bundle)
     if source.is_dir() and bundle.resolve().is_relative_to(source.resolve()):
         raise FolderError(
@@ -166,22 +161,6 @@ def learn(
         typer.echo(f"reading {source}", err=True)
     _learn(learner, source, bundle, is_restarting, quiet, max_drop=max_drop, minutes=minutes)
     conclude(bundle, is_promoting)
-
-
-def _is_written(bundle: Path, source: Path, old: Path | None) -> bool:
-    """Whether a learn of this source from `old` was interrupted after its bundle was written; its work folder is
-    removed."""
-    from foster.bundle.folder import read_manifest
-    from foster.learner.work_folder import WorkFolder
-
-    work = WorkFolder.beside(bundle)
-    if not work.path.is_dir() or not bundle.is_dir():
-        return False
-    *before, last = read_manifest(bundle).history or [{}]
-    if before != list(read_manifest(old).history if old else ()) or last.get("source") != source.name:
-        return False
-    with work.opened(is_restarting=True):
-        return True
 
 
 def _learn(learner: "Learner", source: Path, bundle: Path, is_restarting: bool, quiet: bool, **limits: Any) -> None:

@@ -378,8 +378,7 @@ def evaluation_text(report: "EvaluationReport") -> str:
         unknown = report.unknown
         text += (
             f"unknown things: {unknown.num_refused} of {unknown.num_images} refused with --unknown auto, and "
-            f"{unknown.num_known_refused} of {report.num_images} known ones; of a known and an unknown thing, "
-            f"the known one looks more familiar in {100 * unknown.auroc:.1f} % of all pairs\n"
+            f"{unknown.num_known_refused} of {report.num_images} known ones\n"
         )
     if report.unknown_classes:
         left_out = [f"{name} ({count})" for name, count in report.unknown_classes.items()]

@@ -15,7 +15,6 @@ from foster.data.photos.store import none_readable
 from foster.errors import DataError
 from foster.learner.calibration import expected_calibration_error
 from foster.learner.classifier import Classifier
-from foster.learner.familiarity import auroc
 from foster.learner.knowledge import Knowledge
 from foster.learner.reports import UNKNOWN
 from foster.system.counts import counted
@@ -50,8 +49,6 @@ class UnknownReport:
     num_images: int
     num_refused: int
     num_known_refused: int
-    auroc: float
-    """The probability that a photo of a known class has a higher familiarity score than one of something unknown."""
 
     def record(self) -> dict[str, Any]:
         return {name.removeprefix("num_"): value for name, value in vars(self).items()}
@@ -168,7 +165,6 @@ def assess(
             num_images=len(foreign),
             num_refused=int((foreign < familiarity.threshold).sum()),
             num_known_refused=int((familiar < familiarity.threshold).sum()),
-            auroc=auroc(familiar, foreign),
         )
     return EvaluationReport(
         confusion=_confusion(labels[is_known], found.argmax(1), knowledge.class_names),

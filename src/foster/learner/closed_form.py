@@ -41,9 +41,6 @@ READ_AT_ONCE = 128
 """Photos that are decoded and inferred together."""
 
 REHEARSED_PHOTOS = 8
-NUM_SOLUTIONS = 5
-"""The time to compute the head, its leave-one-out scores and the familiarity, as a number of linear systems."""
-
 SHRINKAGE = 0.5
 """The shrinkage of the covariance of roots of features, as chosen in results/notes/photo-heads.md."""
 
@@ -150,7 +147,8 @@ def _quota(plan: Plan) -> int:
 
 
 def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
-    """The plan with its estimated time, which is measured on some of the photos; 0 seconds if there are only a few."""
+    """The plan with the estimated time to compute features, measured on some of the photos; 0 seconds if there are only
+    a few."""
     photos, known, size = plan.photos, plan.known, plan.resizing
     new = [name for name in photos.class_names if name not in known]
     beside = f"; {counted(len(known), 'class')} known" if known else ""
@@ -166,11 +164,6 @@ def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
                 began = time.monotonic()
                 classifier.features(torch.stack(images)[torch.arange(num_at_once) % len(images)])
                 seconds += (time.monotonic() - began) * len(photos) / num_at_once
-        began = time.monotonic()
-        width = classifier.network.feature_size
-        identity = torch.eye(width, dtype=torch.float64)
-        linear_discriminants(Statistics(torch.ones(1, dtype=torch.int64), identity[:1], 2 * identity))
-        seconds += NUM_SOLUTIONS * (time.monotonic() - began)
     what = f"{counted(len(photos), 'photo')}{beside}"
     lines = plan.lines(new, what, "pretrained, frozen", "the head follows from all photos")
     return events.LearnPlanned(lines, seconds)

@@ -197,10 +197,3 @@ def _threshold(scores: Tensor) -> float:
     num_images = len(scores)
     position = (1 - KEPT_SHARE) * (num_images + 1) - 1
     return float(torch.quantile(scores, max(0.0, position / (num_images - 1))))
-
-
-def auroc(known: Tensor, unknown: Tensor) -> float:
-    """The probability that a known photo has a higher score `[n]` than an unknown one `[m]`; ties count half."""
-    from sklearn.metrics import roc_auc_score
-
-    return float(roc_auc_score([1] * len(known) + [0] * len(unknown), torch.cat((known, unknown)).numpy()))

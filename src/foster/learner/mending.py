@@ -25,7 +25,7 @@ from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.closed_form import scale_of, solve
 from foster.learner.knowledge import NOT_MEASURED, KeptImages, Knowledge
-from foster.learner.plan import held_out_quota
+from foster.learner.plan import quotas
 from foster.learner.reports import MendReport, UpdateCheck, check_not_unknown, compare
 from foster.networks.closed_form import ClosedFormHead
 from foster.networks.heads import Head, RootHead
@@ -185,12 +185,10 @@ def _meant(text: str, entries: set[tuple[int, str]], knowledge: Knowledge) -> tu
 def _regrouped(
     knowledge: Knowledge, settings: LearnerSettings, regrouping: Regrouping, report: MendReport
 ) -> tuple[Knowledge, MendReport]:
-    quota = settings.memory_per_class
-    spared = held_out_quota(quota, knowledge.held_out_share)
-    trained = None if quota is None else quota - (spared or 0)
+    num_exemplars, num_held_out = quotas(settings.memory_per_class, knowledge.held_out_share)
     after = knowledge.keeping(
-        files_together(knowledge.exemplars.files(), regrouping.groups, trained),
-        files_together(knowledge.held_out.files(), regrouping.groups, spared),
+        files_together(knowledge.exemplars.files(), regrouping.groups, num_exemplars),
+        files_together(knowledge.held_out.files(), regrouping.groups, num_held_out),
     )
     after = replace(
         after,

@@ -20,10 +20,12 @@ from foster.learner.work_folder import WorkFolder
 from foster.methods import method_class
 from foster.networks.adapted import TIMM_PREFIX, BackboneChoice, ModuleLike, choose_backbone
 from foster.networks.pretrained import PACKAGES
+from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.learner import AUTO, CLOSED_FORM, LearnerSettings
 from foster.settings.learner_defaults import (
     PRETRAINED,
     SMALLEST_FROZEN_SIDE,
+    augmentation_for,
     backbone_for,
     frozen_side_for,
     image_side_for,
@@ -63,6 +65,13 @@ class Plan:
     @property
     def listener(self) -> events.Listener:
         return self.asked or _pass_on_warnings
+
+    @property
+    def augmentation(self) -> Augmentation:
+        wanted = self.settings.augmentation
+        if wanted == "by_size":
+            wanted = augmentation_for(self.resizing.size, self.settings.training)
+        return wanted if isinstance(wanted, Augmentation) else AUGMENTATIONS[wanted]
 
     def warn(self, message: str) -> None:
         self.listener(events.Warned(message))
@@ -121,16 +130,12 @@ def make_plan(
     began = time.monotonic()
     for name in photos.class_names:
         check_not_unknown(name, photos.title)
-    on_gpu = find_device(settings.device).type == "cuda"
-    may_be_frozen = settings.method in LearnerSettings.untrained
-    name, size = settings.backbone, settings.image_size
-    side = None
-    if before is None:
-        if name == "auto" and backbone is None and may_be_frozen:
-            name = PRETRAINED
-        if size == "auto" and may_be_frozen and (name in PACKAGES or name.startswith(TIMM_PREFIX)):
-            side = frozen_side_for(on_gpu)
-    resizing = Resizing(side, side) if side else choose_resizing(photos, settings, before)
+    name = settings.backbone
+    may_be_frozen = before is None and settings.method in LearnerSettings.untrained
+    if name == "auto" and backbone is None and may_be_frozen:
+        name = PRETRAINED
+    is_frozen = may_be_frozen and (name in PACKAGES or name.startswith(TIMM_PREFIX))
+    resizing = before.resizing if before else choose_resizing(photos, settings, is_frozen)
     if name == "auto":
         name = backbone_for(resizing.size)
     choice = choose_backbone(name if backbone is None else backbone, resizing.size, settings.weights)
@@ -158,14 +163,14 @@ def _pass_on_warnings(event: events.Event) -> None:
         warnings.warn(event.message, stacklevel=2)
 
 
-def choose_resizing(photos: Photos, settings: LearnerSettings, knowledge: Knowledge | None) -> Resizing:
-    """The size of the network's images: that of the bundle, of the settings, or one that suits the photos."""
-    if knowledge is not None:
-        return knowledge.resizing
+def choose_resizing(photos: Photos, settings: LearnerSettings, is_frozen: bool) -> Resizing:
+    """The size of the network's images: that of the settings, of a frozen backbone, or one that suits the photos."""
     size = settings.image_size
     if size == "auto":
         on_gpu = find_device(settings.device).type == "cuda"
-        side = image_side_for(typical_photo_side(photos), largest_side_for(settings.backbone, on_gpu))
+        side = frozen_side_for(on_gpu)
+        if not is_frozen:
+            side = image_side_for(typical_photo_side(photos), largest_side_for(settings.backbone, on_gpu))
         size = side, side
     return Resizing(*size)
 
@@ -192,10 +197,10 @@ def shared_photos(
     return SharedPhotos(len(set(hashes)), photo_names[shared[0]], tuple(names[label] for label in labels))
 
 
-def held_out_quota(quota: int | None, share: float) -> int | None:
-    """How many of the `quota` images that a class may keep are held out; None for no limit."""
-    if share == 0:
-        return 0
+def quotas(quota: int | None, share: float) -> tuple[int | None, int | None]:
+    """How many exemplars and how many held-out images of a class are kept, if it may keep `quota` in all; None for no
+    limit. `share` is the share of held-out images."""
     if quota is None:
-        return None
-    return min(max(1, round(quota * share)), quota - 1)
+        return None, None if share else 0
+    num_held_out = min(max(1, round(quota * share)), quota - 1) if share else 0
+    return quota - num_held_out, num_held_out

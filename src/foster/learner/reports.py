@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Annotated, Any
 
@@ -233,14 +233,8 @@ class Prediction:
 
     def record(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        facts = {
-            "image": self.name,
-            "label": self.label,
-            "confidence": self.confidence,
-            "is_unknown": self.is_unknown,
-            "top": [{"label": entry.label, "probability": entry.probability} for entry in self.top],
-        }
-        return facts if self.error is None else {**facts, "error": self.error}
+        facts = asdict(self)
+        return {"image": facts.pop("name"), **facts, "top": list(facts["top"])}
 
 
 @dataclass(frozen=True)

@@ -41,15 +41,14 @@ from foster.learner.classifier import Classifier
 from foster.learner.closed_form import READ_AT_ONCE, frozen_network, linear_discriminants, stored_features
 from foster.learner.familiarity import Familiarity
 from foster.learner.knowledge import FeatureStore, KeptImages, Knowledge, no_images
-from foster.learner.plan import Plan, held_out_quota
+from foster.learner.plan import Plan, quotas
 from foster.learner.reports import CLOSED_FORM_VARIANT, LearnReport, UpdateCheck, compare
 from foster.methods import method_class
 from foster.methods.base import Context, Method
 from foster.methods.refresh import phases_of, trains_phases
 from foster.networks.adapted import check_backbone, choose_backbone
 from foster.networks.network import Backbone
-from foster.settings.augmentation import AUGMENTATIONS, Augmentation
-from foster.settings.learner_defaults import PRETRAINED, augmentation_for, batch_size_for, frozen_side_for
+from foster.settings.learner_defaults import PRETRAINED, batch_size_for, frozen_side_for
 from foster.settings.method import MethodSettings
 from foster.system.counts import counted
 from foster.training.engine import Engine, find_device
@@ -186,27 +185,11 @@ class TrainingPlan(Plan):
         return self.lines(self.report.new_classes, photos, start, f"trained by {self.settings.method}")
 
     @property
-    def augmentation(self) -> Augmentation:
-        return _augmentation(self)
-
-    @property
-    def quota(self) -> int | None:
-        """How many images each class may keep; None for no limit."""
-        return self.settings.quota(len(self.class_names))
-
-    @property
-    def _kept_share(self) -> float:
-        """The share of held-out images in the memory; a `learn` that holds out nothing keeps those of earlier ones."""
-        return self.settings.held_out_share or (self.before.held_out_share if self.before else 0.0)
-
-    @property
-    def held_out_quota(self) -> int | None:
-        return held_out_quota(self.quota, self._kept_share)
-
-    @property
-    def exemplar_quota(self) -> int | None:
-        """The rest of a class's quota, for images that are trained on again."""
-        return None if self.quota is None else self.quota - (self.held_out_quota or 0)
+    def quotas(self) -> tuple[int | None, int | None]:
+        """How many exemplars and held-out images of each class are kept; None for no limit. A `learn` that holds out
+        nothing keeps those of earlier ones."""
+        share = self.settings.held_out_share or (self.before.held_out_share if self.before else 0.0)
+        return quotas(self.settings.quota(len(self.class_names)), share)
 
     @property
     def task_sizes(self) -> tuple[int, ...]:
@@ -239,13 +222,6 @@ class TrainingPlan(Plan):
             return torch.cat(parts)
 
         return features_of
-
-
-def _augmentation(plan: Plan) -> Augmentation:
-    size, wanted = plan.resizing.size, plan.settings.augmentation
-    if wanted == "by_size":
-        wanted = augmentation_for(size, plan.settings.training)
-    return wanted if isinstance(wanted, Augmentation) else AUGMENTATIONS[wanted]
 
 
 def plan_training(plan: Plan) -> TrainingPlan:
@@ -352,17 +328,9 @@ def _check(plan: Plan, before: Knowledge | None) -> None:
     known = before.class_names if before else ()
     again = [name for name in names if name in known]
     if before is None or (options.keeps_all_images and len(again) < len(names)):
-        try:
-            made = plan.backbone.make()
-            if plan.backbone.is_builtin:  # others are tried whenever they are made
-                check_backbone(made, plan.resizing.size, plan.backbone.name)
-        except SettingsError as error:
-            if before is None or not settings.weights:
-                raise
-            raise SettingsError(  # a bundle knows only the name of the file
-                f"{error}; method '{settings.method}' starts anew from it in every learn: say where it is now with "
-                "weights=PATH, or start from random weights with weights="
-            ) from None
+        made = plan.backbone.make()
+        if plan.backbone.is_builtin:  # others are tried whenever they are made
+            check_backbone(made, plan.resizing.size, plan.backbone.name)
     if options.unlabeled_source:
         raise SettingsError(f"{settings.section}.unlabeled: an experiment takes unlabeled images, a learner does not")
     settings.quota(len({*known, *names}))
@@ -373,7 +341,7 @@ def _check(plan: Plan, before: Knowledge | None) -> None:
             f"method '{settings.method}' keeps no exemplars, so it cannot learn more images of known classes "
             f"('{again[0]}'); use method=foster or another that does"
         )
-    if wrong := _augmentation(plan).problem(plan.resizing.size):
+    if wrong := plan.augmentation.problem(plan.resizing.size):
         raise SettingsError(wrong)
 
 
@@ -405,7 +373,7 @@ def _engine(plan: TrainingPlan) -> Engine:
 def _method(plan: TrainingPlan, engine: Engine) -> Method[Any]:
     """The method as it stands before this `learn`."""
     settings, options = plan.settings, plan.options
-    memory = ExemplarMemory(per_class=plan.exemplar_quota) if options.uses_memory else ExemplarMemory()
+    memory = ExemplarMemory(per_class=plan.quotas[0]) if options.uses_memory else ExemplarMemory()
     place = (engine.infer, engine.device, settings.selection, None, engine.normalised)
     method = method_class(settings.method)(options, memory, Context(plan.backbone.make, settings.seed, *place))
     if plan.before is not None:
@@ -548,7 +516,7 @@ def outcome(
 ) -> tuple[Knowledge, LearnReport]:
     """What is known once the method has been trained: calibrated, with its history; and the whole report."""
     before, earlier = plan.before, plan.earlier
-    held_out = kept_held_out(plan.held_out, plan.held_out_quota)
+    held_out = kept_held_out(plan.held_out, plan.quotas[1])
     after = Knowledge(
         class_names=plan.class_names,
         task_sizes=(*plan.task_sizes, plan.num_new) if trains_phases(method, plan.num_new) else plan.task_sizes,
