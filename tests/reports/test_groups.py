@@ -4,7 +4,7 @@ import pytest
 
 from foster.reports.groups import by_scenario, share_orders, titled
 from foster.reports.results import read_result
-from foster.reports.tables import run_records, summary_grids, summary_records
+from foster.reports.tables import accuracy_grids, run_records, summary_grids, summary_records
 from foster.settings.experiment import load_settings
 from foster.settings.methods import METHOD_SETTINGS
 
@@ -179,15 +179,22 @@ def test_scenarios_keep_the_order_of_their_first_runs(write_run):
     assert list(by_scenario([*runs, runs[0]])) == ["z", "a"]
 
 
-def test_the_same_recipe_and_seed_counts_once_and_the_table_says_so(write_run):
-    (group,) = groups_of(
+def test_the_same_recipe_and_seed_counts_once_and_the_tables_say_so_below_them(write_run):
+    paths = [
         write_run("a", seed=1, accuracy=(90, 80), settings=settings()),
         write_run("b", seed=2, accuracy=(90, 70), settings=settings("seed=2")),
         write_run("c", seed=1, accuracy=(90, 10), settings=settings("checkpoint_minutes=1")),
-    )
+        write_run("d", seed=1, accuracy=(90, 5), method="wa", settings={}),
+    ]
+    group, other = groups_of(*paths)
     assert [(run.seed, run.accuracy[-1]) for run in group.runs] == [(1, 80.0), (2, 70.0)]
     assert group.averages == [85.0, 80.0]
-    assert group.name == "foster (1 repeated left out)"
+    assert (group.name, group.num_repeated, other.num_repeated) == ("foster", 1, 0)
+    results = [read_result(path) for path in paths]
+    summary, *_ = summary_grids(results, across_orders=True)
+    assert "1 run" in summary.note
+    assert summary.best, "the rows can be compared all the same"
+    assert "1 run" in accuracy_grids(results)[0].note
 
 
 def test_another_class_order_is_another_run_of_the_same_seed(write_run):
@@ -206,7 +213,7 @@ def test_the_same_class_order_is_no_other_run_however_it_is_said(write_run):
         write_run("c", seed=5, settings=settings(seed=5, order_seed=1993)),
     )
     assert [run.seeds for run in group.runs] == ["5/1993", "1993"]
-    assert group.name == "foster (1 repeated left out)"
+    assert group.num_repeated == 1
     order = ["one", "two"]
     (group,) = groups_of(
         write_run("d", settings=settings(class_order=order, order_seed=7)),

@@ -3,19 +3,21 @@
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import tiny_sweeps
-from photo_folders import write_classes
 from tiny_runs import records_of
 
 from foster.cli import main
+from foster.data.images import ImageSet
+from foster.data.sources import Request, register_dataset
 from foster.errors import FolderError, SettingsError
 from foster.experiment import parts
 from foster.reports.groups import by_scenario
 from foster.reports.results import find_results
+from foster.settings.datasets import CATALOGUE
 from foster.sweep.grid import PlannedRun, plan_runs
 from foster.sweep.run import placed
 
@@ -112,24 +114,39 @@ def test_a_run_of_an_edited_plug_in_is_trained_again_beside_the_one_before(
     assert folders[3:] == folders[1::-1], "an earlier version is recognised"
 
 
-def test_photos_of_another_folder_are_other_runs_and_the_same_photos_elsewhere_are_not(tmp_path: Path):
+@pytest.fixture
+def own_dataset() -> Iterator[str]:
+    """The name of a dataset of a plug-in, whose images are what lies in the data folder."""
+
+    @register_dataset("lab", num_classes=2, num_train=4, num_test=2, image_size=8)
+    def read_lab(request: Request) -> tuple[ImageSet, ImageSet]:
+        raise AssertionError(request)
+
+    yield "lab"
+    del CATALOGUE["lab"]
+
+
+@pytest.mark.parametrize("dataset", ["folder", "lab"])
+@pytest.mark.usefixtures("own_dataset")
+def test_images_in_another_folder_are_other_runs_unless_the_folder_was_moved(dataset: str, tmp_path: Path):
     out = tmp_path / "out"
 
-    def place(folder: str, *classes: str) -> str:
-        """The name of the run of a finished sweep over the photos in `folder`."""
-        if not (tmp_path / folder).exists():
-            write_classes(tmp_path / folder, **dict.fromkeys(classes, 4))
-        overrides = ["dataset=folder", "photos.test_share=0.5", "base_classes=0", "increment=1", "memory_total=2"]
-        (run,) = placed(plan_runs("imagenet100-b0-inc10", overrides, data=str(tmp_path / folder)), out)
+    def place(folder: str) -> PlannedRun:
+        """The run of a finished sweep over the images in `folder`."""
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        overrides = [f"dataset={dataset}", "base_classes=0", "increment=1", "memory_total=2", "backbone=resnet8"]
+        (run,) = placed(plan_runs("digits", overrides, data=str(tmp_path / folder)), out)
         (out / run.name).mkdir(parents=True, exist_ok=True)
         (out / run.name / "settings.toml").write_text(run.settings.toml())
-        (out / run.name / "results.json").write_text(json.dumps({"finished": True, "classes": classes}))
-        return run.name
+        (out / run.name / "results.json").write_text('{"finished": true}')
+        return run
 
-    animals, things = ("cat", "dog"), ("cup", "pen")
-    runs = [place("here/photos", *animals), place("here/blurred", *animals), place("other/photos", *things)]
-    assert len(set(runs)) == 3, "another name, or other classes"
-    assert [place("moved/photos", *animals), place("here/blurred", *animals), place("other/photos", *things)] == runs
+    january, june, elsewhere = place("january"), place("june"), place("elsewhere/january")
+    assert len({january.name, june.name, elsewhere.name}) == 3
+    assert january.settings.scenario != june.settings.scenario, "tables do not average them"
+    assert place("january").name == january.name
+    (tmp_path / "june").rename(tmp_path / "elsewhere" / "june")
+    assert place("elsewhere/june").name == june.name
 
 
 def test_of_two_folders_with_the_same_run_the_finished_one_is_taken(

@@ -44,6 +44,8 @@ class Group:
     """Those of them that all groups of the scenario share; a title has them once."""
     remark: str = ""
     """What makes the group incomparable, such as `(unfinished, 2 tasks)`."""
+    num_repeated: int = 0
+    """How many other runs with the same seeds are left out."""
 
     @property
     def recipe(self) -> str:
@@ -146,10 +148,8 @@ def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
         once: dict[tuple[int, int | None], RunResult] = {}
         for run in members:
             once.setdefault((run.seed, run.order_seed), run)
-        repeated = f"({len(members) - len(once)} repeated left out)" if len(members) > len(once) else ""
-        remark = " ".join(filter(None, (remark, repeated)))
-        texts = _texts(json.loads(changes), method)
-        groups.append(Group(method, augmentation, tuple(once.values()), texts, _texts(shared, method), remark))
+        told_of = (_texts(json.loads(changes), method), _texts(shared, method), remark)
+        groups.append(Group(method, augmentation, tuple(once.values()), *told_of, len(members) - len(once)))
     return groups
 
 

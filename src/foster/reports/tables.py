@@ -24,7 +24,7 @@ from foster.reports.groups import (
     told_settings,
 )
 from foster.reports.results import RunResult, VariantResult
-from foster.system.counts import ABSENT, duration, mean_and_spread
+from foster.system.counts import ABSENT, counted, duration, mean_and_spread
 from foster.system.output import printable
 
 TEX = str.maketrans(
@@ -143,6 +143,7 @@ def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -
     # A union, because two synthetic scenarios of one name may differ in size.
     counts = sorted({count for run in runs for count in run.counts})
     has_orders = any(run.order_seed not in (None, run.seed) for run in runs)
+    why_incomparable = _why_incomparable(groups, has_different_orders=len({run.order_seed for run in runs}) > 1)
     rows = []
     for name, run in ((group.name, run) for group in groups for run in group.runs):
         shown = {name: VariantResult(tuple(run.accuracy), run.average_incremental_accuracy)}
@@ -157,18 +158,24 @@ def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -
         header=("method", "augment", "seed/order" if has_orders else "seed", *map(str, counts), "average"),
         rows=tuple(rows),
         num_names=3,
-        note=_note(groups, has_different_orders=len({run.order_seed for run in runs}) > 1),
+        note=_note(why_incomparable, groups),
     ).with_shared_names_in_title()
 
 
-def _note(groups: Sequence[Group], *, has_different_orders: bool) -> str:
-    """Why the rows cannot be compared; empty if they can."""
+def _why_incomparable(groups: Sequence[Group], *, has_different_orders: bool) -> list[str]:
+    """Why rows cannot be compared; empty if they can."""
     has_different = {
         "class orders": has_different_orders,
         "augmentations": len({group.augmentation for group in groups}) > 1,
     }
     different = " or ".join(what for what, is_so in has_different.items() if is_so)
-    return f"rows of different {different} cannot be compared" if different else ""
+    return [f"rows of different {different} cannot be compared"] if different else []
+
+
+def _note(why_incomparable: Sequence[str], groups: Sequence[Group]) -> str:
+    num_repeated = sum(group.num_repeated for group in groups)
+    left_out = f"left out: {counted(num_repeated, 'run')} with the settings and seeds of another"
+    return "; ".join([*why_incomparable, *([left_out] if num_repeated else [])])
 
 
 def _number(value: float | None, digits: int = 2) -> str:
@@ -191,8 +198,9 @@ def _summary_grid(scenario: str, groups: Sequence[Group], across_orders: bool) -
     names = ("method", "by", "augment", "class order")
     header = (*names, "n", "average", "final", "forgetting", *variants, "params", "time")
     finished = [index for index, group in enumerate(groups) if group.is_finished and not keeps_all_images(group.method)]
-    note = _note(groups, has_different_orders=not (across_orders or share_orders(groups)))
-    best = {(finished[0], header.index("average"))} if not note and len(finished) > 1 else set()
+    why_incomparable = _why_incomparable(groups, has_different_orders=not (across_orders or share_orders(groups)))
+    best = {(finished[0], header.index("average"))} if not why_incomparable and len(finished) > 1 else set()
+    note = _note(why_incomparable, groups)
     return Grid(title, header, rows, len(names), note, frozenset(best)).with_shared_names_in_title()
 
 

@@ -136,6 +136,11 @@ class Settings(CommonSettings):
         return Asked(self.synthetic, self.data_dir, self.photos, self.seed)
 
     @property
+    def has_own_images(self) -> bool:
+        """Whether the images are whatever lies in the data folder: photos, or what the dataset of a plug-in reads."""
+        return self.dataset == "folder" or callable(self.facts.read_by)
+
+    @property
     def facts(self) -> DatasetFacts:
         """The facts of the dataset that follow from the settings; no file is read."""
         return dataset_facts(self.dataset, self.data_asked)
@@ -152,7 +157,7 @@ class Settings(CommonSettings):
         """The short name of the scenario: `cifar100-b50-inc5`, with `b0` for equal tasks; `cifar100-50-5x2-20x2` for
         `task_sizes`; `folder-birds-tasks` for given tasks, of photos in the folder `birds`."""
         dataset = self.dataset
-        if dataset == "folder":  # photos of another folder are another dataset
+        if dataset == "folder" or (self.data and self.has_own_images):  # images of another folder are another dataset
             dataset += "-" + re.sub(r"[^\w.]+", "_", self.data_asked.folder.absolute().name)
         if self.tasks == "given":
             return f"{dataset}-tasks"

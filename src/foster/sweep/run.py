@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from foster.data.download import Follower
-from foster.errors import DataError, FolderError, FosterError, SettingsError, TrainingError
+from foster.errors import FolderError, FosterError, SettingsError, TrainingError
 from foster.experiment.event_log import State
 from foster.experiment.first_task import check_first_task
 from foster.experiment.folder import RESULTS, RunFolder, differing_key
-from foster.experiment.parts import check_data, check_named, has_same_plugins, plugins_used, surveyed_facts
+from foster.experiment.parts import check_data, check_named, has_same_plugins, plugins_used
 from foster.reports.progress import progress_for
 from foster.reports.results import find_results
 from foster.reports.tables import shown, summary_grids
@@ -39,27 +39,22 @@ from foster.sweep.job import (
     start,
 )
 from foster.system.counts import counted
-from foster.system.files import user_path
 from foster.system.locking import locked
 from foster.system.output import show
 from foster.system.signals import Stopped, heard_signals, stop_on_signals
 
 SECONDS_BETWEEN_LOOKS = 0.25
-PHOTOS = "folder"
-"""The dataset whose classes depend on the folder in `data`."""
 
 
 def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
     """The runs under the names of their folders in `out`.
 
-    A run with the same settings, plug-ins and photos that is there already is continued, or skipped if it is finished.
+    A run with the same settings, plug-ins and data that is there already is continued, or skipped if it is finished.
     Where another run has the name, the new one gets a suffix. Runs that differ only in where and how they compute are
     the same, unless the sweep varies these settings. Settings that would make a run fail at once are refused here.
     """
     held = _held(out)
-    asked = {run.settings.data_asked: run.settings for run in runs if held and run.settings.dataset == PHOTOS}
-    classes = {data: surveyed_facts(settings).class_names for data, settings in asked.items()}
-    placed_runs = [replace(run, name=_name(run, out, held, classes.get(run.settings.data_asked, ()))) for run in runs]
+    placed_runs = [replace(run, name=_name(run, out, held)) for run in runs]
     for run in placed_runs:
         _check(run, out)
     beginning = [run.settings for run in placed_runs if not RunFolder(out / run.name).holds_run]
@@ -81,26 +76,27 @@ def _held(out: Path) -> dict[str, Settings]:
     return held
 
 
-def _name(run: PlannedRun, out: Path, held: Mapping[str, Settings], classes: Sequence[str]) -> str:
+def _name(run: PlannedRun, out: Path, held: Mapping[str, Settings]) -> str:
     ours = run.settings
     same = [
         name
         for name, settings in held.items()
         if settings.scenario == ours.scenario
         and differing_key(settings.nested(), ours.nested(), counted=run.varied) is None
-        and _are_of(results := _results(out / name), classes)
-        and has_same_plugins(results, ours)
+        and not _reads_elsewhere(settings, ours)
+        and has_same_plugins(_results(out / name), ours)
     ]
     if same:
         # Of several, a finished one: it need not be trained again.
         return min(same, key=lambda name: (not RunFolder(out / name).is_finished, name != run.name, name))
-    versions = "".join([*plugins_used(run.settings).values(), *classes])
-    return distinct_name(run.name, run.settings, versions) if run.name in held else run.name
+    versions = "".join(plugins_used(ours).values())
+    return distinct_name(run.name, ours, versions) if run.name in held else run.name
 
 
-def _are_of(results: Mapping[str, Any], classes: Sequence[str]) -> bool:
-    """Whether the results are of these classes; True where either is not known."""
-    return not classes or set(results.get("classes", ())) <= set(classes)
+def _reads_elsewhere(before: Settings, now: Settings) -> bool:
+    """Whether two runs have images of their own in two folders. If that of `before` is gone, it was moved."""
+    folder, other = before.data_asked.folder, now.data_asked.folder
+    return now.has_own_images and folder.is_dir() and folder.resolve() != other.resolve()
 
 
 def _results(folder: Path) -> dict[str, Any]:
@@ -116,11 +112,6 @@ def _check(run: PlannedRun, out: Path) -> None:
         raise SettingsError(
             f"device: '{run.settings.device}' cannot be chosen in a sweep, which hands out the GPUs itself; "
             "use auto, cuda or cpu, and limit the GPUs with CUDA_VISIBLE_DEVICES"
-        )
-    if run.settings.data and not user_path(run.settings.data).is_dir():
-        raise DataError(
-            f"there is no folder '{run.settings.data}' for the data (--data, or data in the settings); "
-            "to download the data, create the folder first"
         )
     folder = RunFolder(out / run.name)
     if folder.holds_run:
@@ -297,8 +288,10 @@ class _Executor:
                 if not self._heard:
                     self._start_what_fits()
                 time.sleep(SECONDS_BETWEEN_LOOKS)
-                self._look()
+                ended = self._ended_jobs()
                 self._display.show(self._statuses)
+                if any(job.run.state is State.FINISHED for job in ended):
+                    self._after_run()
         finally:
             # After an error of the sweep itself, the runs that are left save and stop.
             for job in self._jobs:
@@ -331,18 +324,20 @@ class _Executor:
                 self._jobs.append(start(run, self._settings[run.name], slot, self._environment, self._spawn))
                 self._free.remove(slot)
 
-    def _look(self) -> None:
-        """Read the events of the runs, and free the slots of those that have ended."""
+    def _ended_jobs(self) -> list[Job]:
+        """Read the events of all runs; the slots of those that have ended are free again."""
+        ended = []
         for job in list(self._jobs):
             exit_code = job.process.poll()
             job.run.read_events()
-            if exit_code is not None:
-                self._jobs.remove(job)
-                self._free.append(job.slot)
-                if exit_code == LOST and not self._heard:
-                    job.run.state, job.run.is_continued = State.WAITING, True
-                    self._display.say(f"{job.run.name}: its machine is gone; it goes on from its checkpoint elsewhere")
-                    continue
+            if exit_code is None:
+                continue
+            ended.append(job)
+            self._jobs.remove(job)
+            self._free.append(job.slot)
+            if exit_code == LOST and not self._heard:
+                job.run.state, job.run.is_continued = State.WAITING, True
+                self._display.say(f"{job.run.name}: its machine is gone; it goes on from its checkpoint elsewhere")
+            else:
                 job.take_outcome(exit_code, was_stopped=bool(self._heard))
-                if job.run.state is State.FINISHED:
-                    self._after_run()
+        return ended
