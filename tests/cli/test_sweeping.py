@@ -46,14 +46,11 @@ def test_a_dry_run_tells_what_is_finished_and_what_would_be_continued(command: C
     assert [line[1] for line in lines[:2]] == ["continue of 1", "of 2"]
 
 
-@pytest.mark.parametrize("words", [["--dry-run"], []])
-def test_a_data_folder_that_is_not_there_is_told_before_anything_starts(
-    words: list[str], command: Command, tmp_path: Path
-) -> None:
-    done = command("sweep", "digits", "seed=1,2", "--data", "nowhere", *words)
+def test_missing_images_are_told_once_before_anything_starts(command: Command, tmp_path: Path) -> None:
+    done = command("sweep", "imagenet100-b0-inc10", "dataset=folder", "increment=1", "seed=1,2", "--data", "nowhere")
     assert done.code == 2
-    assert "'nowhere'" in done.err
-    assert not list(tmp_path.iterdir())
+    assert "nowhere" in done.err
+    assert not list(tmp_path.rglob("*.log"))
 
 
 @pytest.mark.parametrize(
