@@ -94,7 +94,7 @@ class RunFolder:
         self._check_empty()
 
     def _check_empty(self) -> None:
-        other = "choose another folder with --out FOLDER (from Python: out=...)"
+        other = "choose another folder with --out FOLDER (from Python: folder=...)"
         if self.is_finished:
             raise FolderError(f"'{self.path}' already holds a run, which is finished; {other}")
         if self.holds_run:
