@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 from faults import accepted
-from tiny_runs import (
-    tiny_settings,
-)
+from tiny_runs import ignore, tiny_settings
 
 import foster
 from foster import events
@@ -19,8 +17,10 @@ from foster.errors import FolderError
 from foster.experiment import folder as module
 from foster.experiment.event_log import read_events
 from foster.experiment.folder import RunFolder, differing_key
+from foster.experiment.run import begin
 from foster.settings import toml as toml_text
 from foster.system.locking import locked
+from foster.system.signals import StopRequest
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000, b"null", b'{"finished": "yes"}', b'{"a": tru'])
@@ -78,8 +78,8 @@ def test_a_new_run_takes_no_folder_that_holds_anything_and_leaves_it_as_it_is(tm
         pass
     for path, reason in ((file, "is a file"), (full, "not empty"), (begun, "continue")):
         before = sorted(tmp_path.rglob("*"))
-        with pytest.raises(FolderError, match=reason), RunFolder(path).opened(tiny_settings()):
-            pass
+        with pytest.raises(FolderError, match=reason):
+            begin(tiny_settings(), RunFolder(path), ignore, StopRequest())
         assert sorted(tmp_path.rglob("*")) == before
     folder.write_results({"finished": True})
     with pytest.raises(FolderError, match="finished"):

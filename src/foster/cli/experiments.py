@@ -152,7 +152,7 @@ def _watched(
             return work(settings, written_to, listener, stop).results
         except Stopped as stopped:
             if folder.holds_run:
-                stopped.add_hint(f"all is saved; continue with: {folder.resume_command_for(settings)}")
+                stopped.add_hint(f"all is saved; continue with: {folder.resume_command(settings)}")
             raise
 
 

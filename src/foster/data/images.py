@@ -354,16 +354,6 @@ def joined(stacks: Sequence[Stack]) -> Stack:
     return first.followed_by(others) if others else first
 
 
-def ids_of(images: Stack | Tensor) -> list[str]:
-    """The id of each image (`Stack.ids`)."""
-    return as_stack(images).ids()
-
-
-def on_device(images: Stack | Tensor, device: torch.device) -> Tensor:
-    """The images for inference (`Stack.on_device`)."""
-    return as_stack(images).on_device(device)
-
-
 def images_digest(images: ImageSet | None) -> str:
     """A hash of the images, their size and their labels; empty where there are none."""
     if images is None:

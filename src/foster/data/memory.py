@@ -36,6 +36,7 @@ class ExemplarMemory:
         self._rows: list[Mapping[str, Tensor]] = []
         """The tensors beside the images of each class."""
         self._together: Stack | None = None
+        self._copies_images = True
 
     @property
     def num_classes(self) -> int:
@@ -61,6 +62,13 @@ class ExemplarMemory:
         if not 0 <= class_id < self.num_classes:
             raise DataError(f"class {class_id} is not in memory, which holds {self.num_classes} classes from 0")
         return self._stacks[class_id]
+
+    def borrowed(self) -> "ExemplarMemory":
+        """A memory with the same exemplars, for a rehearsal: it neither copies nor encodes the images that it gets."""
+        memory = ExemplarMemory(self.total, self.per_class, self.kind)
+        memory.hold_those_of(self)
+        memory._copies_images = False
+        return memory
 
     def hold_those_of(self, other: "ExemplarMemory") -> None:
         """Replace the content by that of another memory; the budget does not change."""
@@ -133,10 +141,7 @@ class ExemplarMemory:
 
     def _copied(self, images: Stack) -> Stack:
         """A compact copy on the CPU."""
-        return images.owned()
-
-    def _one_store(self, images: Stack) -> Stack:
-        return images.in_one_store()
+        return images.owned() if self._copies_images else images
 
     def _hold(self, stacks: Sequence[Stack], rows: Sequence[Mapping[str, Tensor]]) -> None:
         self._stacks, self._rows = list(stacks), list(rows)
@@ -147,8 +152,9 @@ class ExemplarMemory:
 
     def _all_images(self) -> Stack:
         if self._together is None:
+            together = joined(self._stacks) if self._stacks else NO_IMAGES
             # In one store, photos are decoded only once.
-            self._together = self._one_store(joined(self._stacks)) if self._stacks else NO_IMAGES
+            self._together = together.in_one_store() if self._copies_images else together
         return self._together
 
     def _check_budget(self, class_id: int, num_new: int, num_others: int) -> None:
@@ -160,20 +166,6 @@ class ExemplarMemory:
                 f"{num_new} images for class {class_id} beside {num_others} others exceed {budget}; "
                 f"trim the memory and select at most quota(num_classes) images"
             )
-
-
-class BorrowedMemory(ExemplarMemory):
-    """The exemplars of another memory, for a plan: nothing is copied or encoded."""
-
-    def __init__(self, other: ExemplarMemory) -> None:
-        super().__init__(other.total, other.per_class, other.kind)
-        self.hold_those_of(other)
-
-    def _copied(self, images: Stack) -> Stack:
-        return images
-
-    def _one_store(self, images: Stack) -> Stack:
-        return images
 
 
 def select(

@@ -64,13 +64,10 @@ class RunFolder:
             raise FolderError(f"'{self.path}' holds no run ({SETTINGS} is missing)")
         return load_settings(str(self.path / SETTINGS), overrides, plugins=plugins, trusts_plugins=trusts_plugins)
 
-    @property
-    def resume_command(self) -> str:
-        return f"foster resume {shlex.quote(str(self.path))}"
-
-    def resume_command_for(self, settings: Settings) -> str:
-        """The same command for a user who has just run `settings`, and so trusts their plug-ins."""
-        return f"{self.resume_command} --trust-plugins" if settings.plugins else self.resume_command
+    def resume_command(self, settings: Settings | None = None) -> str:
+        """The command that continues the run, for a user who has just run `settings` and so trusts their plug-ins."""
+        trust = " --trust-plugins" if settings and settings.plugins else ""
+        return f"foster resume {shlex.quote(str(self.path))}{trust}"
 
     def check_same(self, settings: Settings) -> None:
         """Refuse to continue the run in the folder with settings that change its result."""
@@ -99,7 +96,7 @@ class RunFolder:
             raise FolderError(f"'{self.path}' already holds a run, which is finished; {other}")
         if self.holds_run:
             raise FolderError(
-                f"'{self.path}' already holds a run; continue it with '{self.resume_command}' "
+                f"'{self.path}' already holds a run; continue it with '{self.resume_command()}' "
                 f"(from Python: resume=True), or {other}"
             )
         if self.path.exists() and not self.path.is_dir():
@@ -115,13 +112,11 @@ class RunFolder:
         if not self.is_written:
             yield self
             return
-        if settings is not None:
-            self.check_free()
         with locked(self.path):
+            if settings is not None:
+                self._check_empty()  # again after `check_free`: another process may have come first
             remove_temporaries(self.path)
             if settings is not None:
-                # Once more: another process may have come first.
-                self._check_empty()
                 write_text(self.path / SETTINGS, settings.toml())
             end_cut_line(self.path)
             yield self

@@ -17,7 +17,7 @@ from foster.data.scenario import num_held_out
 from foster.data.task import Task
 from foster.errors import DataError
 from foster.evaluation.predict import Nothing
-from foster.experiment.first_task import check_first_task, check_phases
+from foster.experiment.first_task import check_phases, first_task
 from foster.experiment.parts import (
     build_engine,
     build_loader,
@@ -190,7 +190,7 @@ def make_plan(
 
     `look_at` is called with every phase when it would be trained. The networks are made on `device`.
     """
-    check_first_task(settings)
+    first_task(settings)
     facts = surveyed_facts(settings)
     per_class, num_test = round(facts.num_train / facts.num_classes), facts.num_test
     if settings.validation_share:

@@ -14,8 +14,8 @@ from foster.data.photos.decode import quiet_pillow
 from foster.data.task import Task
 from foster.errors import DataError, FolderError, FosterError, short
 from foster.evaluation.predict import evaluate_scores, network_scores
-from foster.experiment.artifacts import keep_network, keep_predictions
-from foster.experiment.first_task import check_first_task, check_phases, first_network, first_seconds
+from foster.experiment.artifacts import keep_network, keep_predictions, read_weights
+from foster.experiment.first_task import check_phases, first_task
 from foster.experiment.folder import RunFolder, check_same_settings
 from foster.experiment.parts import (
     build_engine,
@@ -96,7 +96,7 @@ class Experiment:
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
         for remark in self._remarks:
             self._warn(remark)
-        resume = self.folder.resume_command_for(self.settings) if self.folder.can_resume else ""
+        resume = self.folder.resume_command(self.settings) if self.folder.can_resume else ""
         memory_errors = explained_memory_errors(self.engine.device, self.settings.batch_size, resume)
         with memory_errors, quiet_pillow():
             state = self._start()
@@ -118,11 +118,11 @@ class Experiment:
         checkpoint = self.folder.checkpoints.load(self._warn)
         if checkpoint is None:
             self.folder.check_nothing_learned()
-            if not self.settings.first_task_from:
+            first = first_task(self.settings)
+            if first is None:
                 return TaskState(0)
-            weights = first_network(self.settings)
-            seconds = first_seconds(self.settings)
-            return TaskState(0, {"phase-0": weights}, num_phases_done=1, seconds_before=seconds)
+            weights = read_weights(first.network)
+            return TaskState(0, {"phase-0": weights}, num_phases_done=1, seconds_before=first.seconds)
         with explained_misfit():
             self._check_same_run(checkpoint.state)
             return self._restored(checkpoint)
@@ -279,7 +279,7 @@ def begin(settings: Settings, folder: RunFolder, listener: events.Listener, stop
     folder.check_free()
     # Data, device, backbone and a first task that is taken over are checked here, before the folder is made.
     experiment = Experiment(settings, folder, listener, stop)
-    check_first_task(settings)
+    first_task(settings)
     # A stop that was asked for until now leaves no folder behind.
     stop.raise_if_set()
     with folder.opened(settings):

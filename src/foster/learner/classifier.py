@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.bundle.manifest import Preprocessing
-from foster.data.images import Stack, as_stack, on_device
+from foster.data.images import Stack, as_stack
 from foster.evaluation.predict import nearest_mean_scores
 from foster.networks.heads import RootHead
 from foster.networks.modules import Normaliser, channels_last
@@ -122,7 +122,7 @@ class Classifier(nn.Module):
                 one_thread() as num_threads,
                 ThreadPoolExecutor(num_threads, "batch", torch.set_num_threads, (1,)) as pool,
             ):
-                compute = torch.no_grad()(lambda batch: forward(on_device(batch, self.device)))
+                compute = torch.no_grad()(lambda batch: forward(batch.on_device(self.device)))
                 parts = list(pool.map(compute, stack.split(size)))
             return tuple(torch.cat(column)[:num_images] for column in zip(*parts, strict=True))
 

@@ -19,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from foster.data.images import on_device
 from foster.data.photos.decode import BACKGROUND, DRAFT_PIXELS
 from foster.errors import FosterError, SettingsError, words_of
 from foster.learner.classifier import Classifier
@@ -122,7 +121,7 @@ def _pictures(knowledge: Knowledge) -> tuple[Tensor, str]:
         images = knowledge.images_of(kept).stack
         if len(images):
             stride = -(-len(images) // MAX_CHECKED)
-            return on_device(images[::stride], torch.device("cpu")).permute(0, 2, 3, 1).contiguous(), name
+            return images[::stride].on_device(torch.device("cpu")).permute(0, 2, 3, 1).contiguous(), name
     shape = (16, *knowledge.preprocessing.size, 3)
     random = generator(Address(0, "export"))
     return torch.randint(256, shape, dtype=torch.uint8, generator=random), "random images"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from foster.bundle.folder import ImageFiles
 from foster.bundle.history import FORGOTTEN
-from foster.data.images import ImageSet, concatenate, ids_of
+from foster.data.images import ImageSet, concatenate
 from foster.data.photos.decode import ImageError, decode_photo, image_id
 from foster.data.photos.find import class_name, folder_name
 from foster.errors import DataError, suggestion
@@ -322,10 +322,10 @@ def _regrouped_network(
     everything.append(before.images_of(before.held_out))
     kept = concatenate(*everything).stack
     rows = before.classifier(device, means=torch.empty(0)).features(kept)  # the backbone stays as it is
-    position = {photo_id: k for k, photo_id in enumerate(ids_of(kept))}
+    position = {photo_id: k for k, photo_id in enumerate(kept.ids())}
 
     def features_of(images: ImageSet) -> Tensor:
-        return rows[[position[photo_id] for photo_id in ids_of(images.stack)]]
+        return rows[[position[photo_id] for photo_id in images.stack.ids()]]
 
     def classifier(knowledge: Knowledge, temperature: float | None = None) -> Classifier:
         exemplars = knowledge.images_of(knowledge.exemplars)

@@ -23,11 +23,9 @@ from foster.data.images import (
     as_stack,
     concatenate,
     digest,
-    ids_of,
     images_digest,
-    on_device,
 )
-from foster.data.memory import BorrowedMemory, ExemplarMemory
+from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing
 from foster.data.photos.store import learner_loader, read_for_training
 from foster.data.task import Task
@@ -216,7 +214,7 @@ class TrainingPlan(Plan):
             for chunk in images.split(READ_AT_ONCE) if len(images) else ():
                 seen: Stack | Tensor = chunk
                 if chunk.shape[2:] != resizing.size:
-                    pixels = on_device(chunk, torch.device("cpu"))
+                    pixels = chunk.on_device(torch.device("cpu"))
                     seen = functional.interpolate(pixels, resizing.size, mode="bilinear", antialias=True)
                 parts.append(stored_features(classifier.features(seen)))
             return torch.cat(parts)
@@ -243,7 +241,7 @@ def plan_training(plan: Plan) -> TrainingPlan:
     readable = set(read.labels)
     names = (*known, *(name for name in photos.class_names if name in readable and name not in known))
     images = ImageSet(read.stack, torch.tensor([names.index(name) for name in read.labels]), names)
-    entries = list(zip(images.labels.tolist(), ids_of(images.stack), strict=True))
+    entries = list(zip(images.labels.tolist(), images.stack.ids(), strict=True))
     stored = before.held_out.entries() | before.exemplars.entries() if before else set()
     fresh = images.select(torch.tensor([entry not in stored for entry in entries]))
     if not len(fresh):
@@ -303,7 +301,7 @@ def is_held_out(
 
 def kept_held_out(images: ImageSet, quota: int | None) -> ExemplarMemory:
     """Up to `quota` different images of each class, by the order of their hashes: the same ones every time."""
-    memory, ids = ExemplarMemory(), ids_of(images.stack)
+    memory, ids = ExemplarMemory(), images.stack.ids()
     for class_id, positions in enumerate(positions_by_class(images.labels, range(images.num_classes))):
         by_hash = {ids[position]: position for position in positions.tolist()}
         chosen = [by_hash[entry] for entry in sorted(by_hash)][:quota]
@@ -350,7 +348,7 @@ def channel_statistics(images: Stack | Tensor) -> tuple[tuple[float, ...], tuple
     stride = -(-len(images) // NUM_IMAGES_FOR_STATISTICS)
     count, total, squares = torch.zeros(3, 3, dtype=torch.float64)
     for chunk in as_stack(images)[::stride].split(16):  # many as doubles would take more memory than all photos
-        values = on_device(chunk, torch.device("cpu")).double()
+        values = chunk.on_device(torch.device("cpu")).double()
         count += values[:, 0].numel()
         total += values.sum(dim=(0, 2, 3))
         squares += values.square().sum(dim=(0, 2, 3))
@@ -403,7 +401,7 @@ def forecast(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine
     """Time one batch of each phase, of its network's inference and of the closed form, on a copy of the method."""
     sample = task.training.select(torch.arange(plan.batch_size) % plan.num_training_images)
     actor = copy.copy(method)
-    actor.memory = BorrowedMemory(method.memory)
+    actor.memory = method.memory.borrowed()
     infer = Nothing(lambda network: engine.infer(network, sample.stack[:1]))
     # Random exemplars: which images are remembered makes no difference here, and choosing by features takes time.
     actor.context = replace(method.context, infer=infer, selection="random")
@@ -598,7 +596,7 @@ def _closed_form_beside(plan: TrainingPlan) -> tuple[FeatureStore | None, float 
         return None, None
     of_held_out = features_of(plan.held_out.stack)
     store = known.store if known and known.store else FeatureStore.empty(of_held_out.shape[1])
-    stored, ids = store.entries(), ids_of(plan.train.stack)
+    stored, ids = store.entries(), plan.train.stack.ids()
     fresh = [k for k, entry in enumerate(zip(plan.train.labels.tolist(), ids, strict=True)) if entry not in stored]
     images = plan.train.select(torch.tensor(fresh, dtype=torch.int64))
     per_class, num_classes = plan.settings.features_per_class, len(plan.class_names)

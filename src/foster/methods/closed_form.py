@@ -77,7 +77,11 @@ class ClosedForm(Method[SettingsType]):
 
     def computed(self, task: Task) -> ClosedFormNetwork:
         """The network with the head of all images so far, those of this task included."""
-        network = self.frozen(task) if task.is_first else self.closed_form_network.with_new_classes(task.num_new)
+        if task.is_first:
+            network = self.frozen(task)
+        else:
+            assert isinstance(self.network, ClosedFormNetwork)
+            network = self.network.with_new_classes(task.num_new)
         features, labels = self.views(network, task.new_images.readable())
         head = network.head
         if task.is_first:
@@ -90,11 +94,6 @@ class ClosedForm(Method[SettingsType]):
             return self.closed_form(self.network.frozen_branches(), ClosedFormHead(0, 0, 0))
         with self.initialising(task):
             return self.closed_form([freeze(self.new_backbone())], ClosedFormHead(0, 0, 0))
-
-    @property
-    def closed_form_network(self) -> ClosedFormNetwork:
-        assert isinstance(self.network, ClosedFormNetwork)
-        return self.network
 
     def views(self, network: ClosedFormNetwork, images: ImageSet) -> tuple[Tensor, Tensor]:
         """Features `[n, d]` and labels `[n]` of the images and, by the setting `mirror`, of their mirror images."""

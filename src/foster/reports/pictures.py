@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from foster.data.images import ImageSet, on_device
+from foster.data.images import ImageSet
 from foster.errors import DataError
 from foster.evaluation.gradcam import grad_cam
 from foster.experiment.artifacts import kept_networks
@@ -155,7 +155,7 @@ def branch_maps(archive: RunArchive, growth: Growth, images: ImageSet) -> tuple[
 
 def shown_pixels(images: ImageSet) -> Tensor:
     """The pixels that a network sees, uint8 `[N, 3, H, W]` on the CPU."""
-    return on_device(images.stack, torch.device("cpu"))
+    return images.stack.on_device(torch.device("cpu"))
 
 
 def _mosaic(images: ImageSet, classes: Sequence[int]) -> np.ndarray:

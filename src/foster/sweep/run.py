@@ -17,7 +17,7 @@ from typing import Any
 from foster.data.download import Follower
 from foster.errors import FolderError, FosterError, SettingsError, TrainingError
 from foster.experiment.event_log import State
-from foster.experiment.first_task import check_first_task
+from foster.experiment.first_task import first_task
 from foster.experiment.folder import RESULTS, RunFolder, differing_key
 from foster.experiment.parts import check_data, check_named, has_same_plugins, plugins_used
 from foster.reports.progress import progress_for
@@ -118,7 +118,7 @@ def _check(run: PlannedRun, out: Path) -> None:
         folder.check_same(run.settings)
         return
     folder.check_free()
-    check_first_task(run.settings)
+    first_task(run.settings)
 
 
 def execute(

@@ -105,10 +105,9 @@ class CheckpointStore:
         again; it must not have been changed in place."""
         number = max((number for number, _ in self._manifests()), default=0) + 1
         try:
-            files = {
-                name: self._known(name, tensors) or self._write(name, tensors, number) for name, tensors in kept.items()
-            }
-            files |= {name: self._write(name, tensors, number) for name, tensors in changing.items()}
+            files = {name: file for name, (tensors, file) in self._kept.items() if kept.get(name) is tensors}
+            written = {**kept, **changing}.items()
+            files |= {name: self._write(name, tensors, number) for name, tensors in written if name not in files}
             # The files' names must reach the disk before the manifest that names them.
             if files:
                 flush(self.folder)
@@ -148,11 +147,6 @@ class CheckpointStore:
         if manifests and newest is None:
             raise FolderError(f"no checkpoint in '{self.folder}' is intact; start again in another folder")
         return newest
-
-    def _known(self, name: str, tensors: Tensors) -> _File | None:
-        """The file in which these tensors (the same object) were saved before."""
-        known = self._kept.get(name)
-        return known[1] if known is not None and known[0] is tensors else None
 
     def _write(self, name: str, tensors: Tensors, number: int) -> _File:
         data = safetensors.torch.save({name: on_host(tensor) for name, tensor in tensors.items()})

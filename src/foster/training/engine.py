@@ -8,7 +8,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from foster.data.images import Stack, as_stack, on_device
+from foster.data.images import Stack, as_stack
 from foster.errors import DeviceError
 from foster.networks.modules import Normaliser, evaluating
 from foster.networks.network import Output
@@ -65,7 +65,7 @@ def in_batches(
     size = inference_batch_size((images.shape[2], images.shape[3]), device)
     images.load()  # all at once, over all cores
     with torch.no_grad(), exact_convolutions():
-        parts = [forward(see(batch) if see else on_device(batch, device)) for batch in images.split(size)]
+        parts = [forward(see(batch) if see else batch.on_device(device)) for batch in images.split(size)]
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
@@ -103,7 +103,7 @@ class Engine:
 
     def normalised(self, images: Stack) -> Tensor:
         """Normalise images on any device, for inference: float32, on the device."""
-        return cast(Tensor, self._normaliser(on_device(images, self.device)))
+        return cast(Tensor, self._normaliser(images.on_device(self.device)))
 
     def infer(self, network: nn.Module, images: Stack | Tensor) -> Output:
         """Logits and features of uint8 images on any device, with `network` in eval mode; on the device.

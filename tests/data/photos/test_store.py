@@ -20,7 +20,7 @@ from PIL import Image
 
 from foster import events
 from foster.data.download import Follower
-from foster.data.images import ImageSet, concatenate, on_device
+from foster.data.images import ImageSet, concatenate
 from foster.data.memory import ExemplarMemory
 from foster.data.photos import store as store_module
 from foster.data.photos.decode import Resizing, typical_side
@@ -119,7 +119,7 @@ def test_a_photo_has_the_id_of_what_the_network_sees_and_looks_like_it(large: Pa
     assert (kept.labels, kept.unreadable) == (plain.labels, plain.unreadable)
     assert len(kept.unreadable) == 1
     assert kept.stack.ids() == plain.stack.ids()
-    seen = on_device(kept.stack, CPU)
+    seen = kept.stack.on_device(CPU)
     assert seen.shape == plain.images.shape
     assert (seen.float() - plain.images.float()).abs().mean() < 3
 
@@ -131,7 +131,7 @@ def test_kept_files_give_the_same_images_and_ids_again(large: Path, size: tuple[
     files = list(zip(kept.ids(), kept.files(), strict=True))
     again = memory_of_files([files], resizing).stack_of(0)
     assert again.ids() == kept.ids()
-    assert torch.equal(on_device(again, CPU), on_device(kept, CPU))
+    assert torch.equal(again.on_device(CPU), kept.on_device(CPU))
     assert again.shape == (len(files), 3, *size)
     with pytest.raises(DataError, match=kept.ids()[0]):
         memory_of_files([[(photo_id, file[:200]) for photo_id, file in files]], resizing)
@@ -182,8 +182,8 @@ def test_photos_go_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_selected_and_joined_stacks_share_pixels_and_give_the_same_images(folder: Path) -> None:
     first, second = (PhotoStack.of(files_of(folder), PhotoLoader(32, 40)) for _ in range(2))
     both = first.followed_by([second])[torch.tensor([2, 17, 29, 2])]
-    whole = on_device(first[torch.tensor([2, 14])], CPU)
-    assert torch.equal(on_device(both, CPU), whole[torch.tensor([0, 0, 1, 0])])
+    whole = first[torch.tensor([2, 14])].on_device(CPU)
+    assert torch.equal(both.on_device(CPU), whole[torch.tensor([0, 0, 1, 0])])
     assert both.shape == (4, 3, 32, 32)
 
 
@@ -205,7 +205,7 @@ def test_the_memory_keeps_encoded_files_and_loads_them_again(folder: Path) -> No
     assert loaded is not None
     assert loaded.stack.files()[4] == content
     assert again.num_bytes == memory.num_bytes == len(state["contents"])
-    assert torch.equal(on_device(kept.stack, CPU), on_device(photos[torch.tensor([0, 1, 2, 5, 6, 7, 10, 11, 12])], CPU))
+    assert torch.equal(kept.stack.on_device(CPU), photos[torch.tensor([0, 1, 2, 5, 6, 7, 10, 11, 12])].on_device(CPU))
     again.trim(3)
     damaged = state | {"lengths": state["lengths"] + 1}
     with pytest.raises(DataError, match="damaged"):
@@ -229,7 +229,7 @@ def test_pixels_go_when_nobody_needs_their_task_any_more(folder: Path) -> None:
 def test_a_name_that_is_no_unicode_leads_to_its_file(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"caf\xe9.jpg")
     path.write_bytes(photo(0, 0))
-    assert on_device(PhotoStack.of([str(path)], PhotoLoader(16, 20)), CPU).shape == (1, 3, 16, 16)
+    assert PhotoStack.of([str(path)], PhotoLoader(16, 20)).on_device(CPU).shape == (1, 3, 16, 16)
 
 
 @pytest.mark.gpu
@@ -241,9 +241,9 @@ def test_photos_on_the_device_and_on_the_host_are_cut_together(folder: Path) -> 
         photos.readable()
     chosen = torch.tensor([2, 17, 29, 2, 14, 16])
     mixed, plain = there.followed_by([here])[chosen], here.followed_by([here])[chosen]
-    assert torch.equal(on_device(mixed, device), on_device(plain, device))
+    assert torch.equal(mixed.on_device(device), plain.on_device(device))
     assert mixed.crops(device).are_sent.tolist() == [False, True, True, False, False, True]
-    assert torch.equal(on_device(mixed, CPU), on_device(plain, CPU))
+    assert torch.equal(mixed.on_device(CPU), plain.on_device(CPU))
 
 
 # Stores
@@ -363,7 +363,7 @@ def test_photos_on_disk_are_the_same_and_their_files_are_gone(folder: Path, larg
     )
     for first, second in zip(plain, on_disk, strict=True):
         assert torch.equal(first.readable(), second.readable())
-        assert torch.equal(on_device(first[first.readable()], CPU), on_device(second[first.readable()], CPU))
+        assert torch.equal(first[first.readable()].on_device(CPU), second[first.readable()].on_device(CPU))
     assert list(cache.iterdir()) == []
 
 
