@@ -106,6 +106,8 @@ def test_the_typical_side_is_the_median_of_the_shorter_sides(tmp_path: Path) -> 
     folder = write_classes(tmp_path, x=5)
     (folder / "x" / "broken.png").write_bytes(b"no image")
     assert typical_photo_side(find_photos(folder)) == 6
+    with pytest.raises(DataError, match="1 images"):
+        typical_photo_side(find_photos(([b"no image"], ["x"])))
     assert typical_side([(10, 99), (20, 30), (400, 300)]) == 20
 
 
