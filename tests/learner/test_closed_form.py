@@ -360,9 +360,9 @@ def test_photos_of_two_classes_similar_names_and_what_cannot_be_read_are_told(we
     assert report.shared == SharedPhotos(3, "image 0", ("a", "b"))
     assert learner.learn(images[:4], ["c"] * 4).shared == SharedPhotos(4, "image 0", ("a", "b", "c"))
     twos, tiny = list(digits("two", last=5)[0]), torch.zeros(3, 2, 2, dtype=torch.uint8)
-    with pytest.warns(UserWarning, match="'a' and 'A'"):
-        report = learner.learn([tiny, *twos, twos[0], tiny, images[0]], ["d", *["A"] * 6, "a", "a"])
+    report = learner.learn([tiny, *twos, twos[0], tiny, images[0]], ["d", *["A"] * 6, "a", "a"])
     assert (report.new_classes, report.empty_classes, report.more_of) == (("A",), ("d",), {})
+    assert report.similar_names == (("a", "A"),)
     assert (report.num_trained, report.num_repeated) == (5, 2)
     assert [photo.name for photo in report.unreadable] == ["image 0", "image 7"]
     assert {answer.label for answer in learner.predict(twos)} == {"A"}

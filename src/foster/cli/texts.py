@@ -293,6 +293,9 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
         repeated = counted(report.num_repeated, "image")
         lines.append(f"passed over, the same as another photo, here or in an earlier learn: {repeated}")
     lines += doubles_lines(report)
+    for names in report.similar_names:
+        quoted = " and ".join(f"'{printable(name)}'" for name in names)
+        lines.append(f"{quoted} are different classes, although their names are alike; 'foster merge' makes one class")
     lines += left_out_lines(report.empty_classes, report.passed_over)
     lines.append(_learned(report, training))
     lines += unreadable_lines(report.unreadable)

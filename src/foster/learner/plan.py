@@ -77,12 +77,9 @@ class Plan:
         self.listener(events.Warned(message))
 
     def check_classes(self, class_names: Sequence[str]) -> None:
-        """Warn where the classifier will know a single class, or a new class has nearly the name of another."""
+        """Warn where the classifier will know a single class."""
         if len(class_names) == 1:
             self.warn(f"every photo will be answered '{class_names[0]}' until a second class is learned")
-        for names in similar_names(class_names[len(self.known) :], self.known):
-            listed = " and ".join(f"'{name}'" for name in names)
-            self.warn(f"{listed} are different classes, although their names are alike; 'foster merge' makes one class")
 
     def found(
         self,
@@ -105,6 +102,7 @@ class Plan:
             passed_over=photos.passed_over,
             unreadable=tuple(unreadable),
             new_classes=class_names[num_known:],
+            similar_names=tuple(similar_names(class_names[num_known:], self.known)),
         )
 
     def lines(self, new: Sequence[str], photos: str, network: str, how: str) -> tuple[str, str]:

@@ -263,6 +263,8 @@ class LearnReport:
     """Files that were skipped: how many, by the ending of their names or by what they are."""
     unreadable: tuple[Unreadable, ...]
     new_classes: tuple[str, ...]
+    similar_names: tuple[tuple[str, ...], ...] = ()
+    """New classes whose names differ only in case or in how words are joined from those of other classes."""
     num_trained: int = 0
     num_held_out: int = 0
     num_exemplars: int = 0
