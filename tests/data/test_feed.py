@@ -220,6 +220,8 @@ def test_each_of_several_processes_has_its_part_of_a_batch_but_all_of_too_few_im
     assert len({label for part in parts[11] for label in part}) == 8
     feed = feed_of(20, batch_size=8)
     assert (feed.full_size, feed.last_size) == (2, 1), "of 8 and of 4"
+    counts = {count: feed_of(count, batch_size=8) for count in (11, 22)}
+    assert {count: (feed.num_images, feed.num_steps) for count, feed in counts.items()} == {11: (8, 1), 22: (20, 3)}
     assert sorted(part[0] for part in parts[4]) == [0, 1, 2, 3], "four images are enough for four processes"
     assert [sorted(part) for part in parts[3]] == [[0, 1, 2]] * 4
 

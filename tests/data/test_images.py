@@ -64,12 +64,6 @@ def test_a_class_order_renumbers_labels_and_names_alike_and_copies_no_image() ->
     assert images.labels.tolist() == [0, 1, 2, 2, -1]
 
 
-@pytest.mark.parametrize("order", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, 2, 3]])
-def test_a_class_order_that_is_no_permutation_is_refused(order: list[int]) -> None:
-    with pytest.raises(ValueError, match="0 to 2"):
-        coloured([0, 1, 2]).with_class_order(order)
-
-
 def test_concatenation_keeps_the_order_and_the_longer_list_of_names() -> None:
     old = coloured([0, 1], names=("ant", "bee"))
     new = coloured([2, 2, 2])

@@ -130,7 +130,7 @@ def test_the_first_beta_of_a_list_belongs_to_the_second_task_and_more_of_them_ar
     ("content", "mentions"),
     [
         (b"dataset = ", "TOML"),
-        (b"\xff\xfe", "UTF-8"),
+        (b"\xff\xfe", "utf-8"),
         (b"a = " + b"[" * 5000, "TOML"),
         (b"sed = 3\n", "'seed'"),
         (b"[foster.bost]\nepochs = 3\n", "'foster.bost'"),

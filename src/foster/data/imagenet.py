@@ -84,7 +84,7 @@ def own_photos(folder: Path, test_share: float, seed: int) -> tuple[Paths, Paths
 def _in_order(photos: Paths, names: Iterable[str], folder: Path) -> Paths:
     """The photos of these classes, in this order. Raises DataError if `folder`, which they are from, lacks a class."""
     if missing := [name for name in names if name not in photos]:
-        raise DataError(f"there are no photos in '{shown(folder)}' of {some(missing)}")
+        raise DataError(f"no photos of {some(missing)} in '{shown(folder)}'")
     return {name: photos[name] for name in names}
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foster.data.download import Follower
 from foster.data.herding import positions_by_class, random_selection
 from foster.data.images import ImageSet, Stack
 from foster.data.sources import Dataset
@@ -55,10 +54,6 @@ class Scenario:
     def kind(self) -> Stack:
         """An empty stack of the kind of its images."""
         return self._train.stack[:0]
-
-    def follow(self, follower: Follower) -> None:
-        """Report the decoding of photos to `follower`."""
-        self._train.stack.follow(follower)
 
     def __len__(self) -> int:
         return len(self.task_sizes)

@@ -16,7 +16,6 @@ from foster.data.sources import Request
 from foster.errors import DataError, explained, words_of
 
 SIDE = 64
-SUFFIX = ".JPEG"
 
 
 def read_tiny_imagenet(request: Request) -> tuple[ImageSet, ImageSet]:
@@ -34,7 +33,6 @@ def read_tiny_imagenet(request: Request) -> tuple[ImageSet, ImageSet]:
 
 
 def _read(photos: Sequence[tuple[Path, str]], names: tuple[str, ...]) -> ImageSet:
-    photos = [(path, name) for path, name in photos if path.suffix == SUFFIX]
     ids = {name: class_id for class_id, name in enumerate(names)}
     images = torch.empty(len(photos), 3, SIDE, SIDE, dtype=torch.uint8)
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -59,6 +59,8 @@ class Experiment:
         self.folder = folder
         self._listener = listener
         self._stop = stop
+        self._is_writing = False
+        """Whether events are written. Until the run begins, there may be no folder, and they are only shown."""
         self._saved: float | None = None
         """When the last checkpoint was written, or read."""
         self._plugins = [plugins_used(settings)]
@@ -66,8 +68,7 @@ class Experiment:
         self._allows_changed_plugin = allows_changed_plugin
         backbone = check_parts(settings)
         with explained_memory_errors(find_device(settings.device)):
-            # There may be no folder yet: these events are shown, and not written.
-            follower = Follower(listener, stop)
+            follower = Follower(self._tell, stop)
             self.scenario = load_scenario(settings, follower)
             self._remarks = settings.remarks(len(self.scenario))
             """Warnings to write once the folder exists."""
@@ -92,7 +93,7 @@ class Experiment:
         """Learn all tasks that are not learned yet, and return what `results.json` holds at the end."""
         device = str(self.engine.device)
         folder = str(self.folder.path) if self.folder.can_resume else ""  # a temporary folder is not named
-        self.scenario.follow(Follower(self._tell, self._stop))
+        self._is_writing = True
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
         for remark in self._remarks:
             self._warn(remark)
@@ -262,7 +263,7 @@ class Experiment:
         self._tell(events.Warned(message))
 
     def _tell(self, event: events.Event) -> None:
-        if not isinstance(event, events.Decoding):
+        if self._is_writing and not isinstance(event, events.Decoding):
             self.folder.note(event)
         self._listener(event)
 

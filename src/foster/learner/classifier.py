@@ -114,16 +114,19 @@ class Classifier(nn.Module):
             images = torch.zeros(1, *images.shape[1:], dtype=torch.uint8)
         stack = as_stack(images)
         size = inference_batch_size((stack.shape[2], stack.shape[3]), self.device)
+
+        def compute(batch: Stack) -> tuple[Tensor, ...]:
+            return forward(batch.on_device(self.device))
+
         with explained_memory_errors(self.device):
             if self.device.type != "cpu" or not (is_reproducible or num_images > size):
-                return tuple(column[:num_images].cpu() for column in in_batches(forward, stack, self.device))
+                return tuple(column[:num_images].cpu() for column in in_batches(compute, stack, self.device))
             stack.load()
             with (
                 one_thread() as num_threads,
                 ThreadPoolExecutor(num_threads, "batch", torch.set_num_threads, (1,)) as pool,
             ):
-                compute = torch.no_grad()(lambda batch: forward(batch.on_device(self.device)))
-                parts = list(pool.map(compute, stack.split(size)))
+                parts = list(pool.map(torch.no_grad()(compute), stack.split(size)))
             return tuple(torch.cat(column)[:num_images] for column in zip(*parts, strict=True))
 
     def _probabilities(self, scores: Tensor) -> Tensor:

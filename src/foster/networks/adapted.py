@@ -78,11 +78,14 @@ def choose_backbone(
         chosen = _without_weights(choice, image_size)
     if not weights and chosen.name not in PACKAGES:
         return chosen
-    state = cache(lambda: read_weights(Path(weights)) if weights else packaged_weights(chosen.name))
+    from_file = cache(lambda: read_weights(Path(weights)))
 
     def make() -> Backbone:
         made = chosen.make()
-        load_weights(made.module if isinstance(made, ModuleBackbone) else made, state(), weights or chosen.name)
+        if weights:
+            load_weights(made.module if isinstance(made, ModuleBackbone) else made, from_file(), weights)
+        else:  # without the classifier of the package
+            made.load_state_dict(dict(zip(made.state_dict(), packaged_weights(chosen.name), strict=False)))
         return made
 
     return replace(

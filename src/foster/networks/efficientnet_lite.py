@@ -1,7 +1,5 @@
 """EfficientNet-Lite0: a small backbone for photos, without squeeze-and-excitation and with ReLU6 (Tan and Le, 2019)."""
 
-import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -112,7 +110,10 @@ class Block(nn.Module):
 
 
 class EfficientNetLite(Backbone):
-    """A stem that halves the resolution, seven stages that halve it four times, and a last layer of 1,280 channels."""
+    """A stem that halves the resolution, seven stages that halve it four times, and a last layer of 1,280 channels.
+
+    Its tensors are in the order of the PyTorch port of the published network, whose weights are loaded by position.
+    """
 
     feature_size = FEATURE_SIZE
 
@@ -135,33 +136,3 @@ class EfficientNetLite(Backbone):
 
     def stages(self, images: Tensor) -> list[Tensor]:
         return stage_outputs(self.body, images)
-
-
-PORT_UNITS = {
-    "_expand_conv": "expand.0",
-    "_bn0": "expand.1",
-    "_depthwise_conv": "filter.0",
-    "_bn1": "filter.1",
-    "_project_conv": "project.0",
-    "_bn2": "project.1",
-}
-PORT_ENDS = {"_conv_stem": "body.0.0", "_bn0": "body.0.1", "_conv_head": "body.8.0", "_bn1": "body.8.1"}
-"""The names of the PyTorch port of the published network, for the parts of a block, and before and after the blocks."""
-
-
-def renamed_port(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of the PyTorch port (`_conv_stem`, `_blocks.0._depthwise_conv`, ...) under our names; its classifier
-    `_fc` becomes `head`."""
-    blocks = [f"body.{place}.{block}" for place, stage in enumerate(STAGES, 1) for block in range(stage.num_blocks)]
-    renamed = {}
-    for name, tensor in state.items():
-        owner, _, value = name.rpartition(".")
-        block = re.fullmatch(r"_blocks\.(\d+)\.(\w+)", owner)
-        if block and int(block[1]) < len(blocks) and block[2] in PORT_UNITS:
-            owner = f"{blocks[int(block[1])]}.{PORT_UNITS[block[2]]}"
-        elif owner in PORT_ENDS:
-            owner = PORT_ENDS[owner]
-        elif owner == "_fc":
-            owner = "head"
-        renamed[f"{owner}.{value}"] = tensor
-    return renamed

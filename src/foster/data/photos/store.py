@@ -538,9 +538,6 @@ class PhotoStack(Stack):
         files = [part.numpy().tobytes() for part in contents.split(state["lengths"].tolist())]
         return PhotoStack.of(files, self.loader, "the exemplars")
 
-    def follow(self, follower: Follower) -> None:
-        self.loader.follower = follower
-
     def owners(self, num_processes: int) -> Tensor:
         return torch.from_numpy(owners_of(self._numbers, num_processes))
 
