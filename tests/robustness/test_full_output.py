@@ -15,9 +15,8 @@ from forked import forking
 
 import foster
 from foster import cli
-from foster.bundle.folder import read_manifest
+from foster.bundle.folder import read_manifest, writing_folder
 from foster.cli import main, one_line
-from foster.system.files import writing
 from foster.system.locking import locked
 from foster.system.signals import Stopped
 
@@ -105,7 +104,7 @@ def _write_and_wait(folder: Path, said: Path) -> None:
     """As a command does that cannot be continued later."""
 
     def work() -> None:
-        with writing(folder / "x.onnx"):
+        with writing_folder(folder / "bundle"):
             os.kill(os.getpid(), signal.SIGTERM)
             signal.pause()
 

@@ -1,11 +1,13 @@
 """Files that are whole or not there at all, and files that are read with a limit."""
 
-from contextlib import suppress
+import re
 from pathlib import Path
 
 import pytest
+from faults import FullDisk
 
-from foster.system.files import read_limited, user_path, write_bytes, write_json, writing
+from foster.errors import FolderError
+from foster.system.files import read_limited, user_path, write_bytes, write_json
 
 
 def test_a_file_is_read_up_to_a_limit_and_from_a_start(tmp_path: Path) -> None:
@@ -17,11 +19,11 @@ def test_a_file_is_read_up_to_a_limit_and_from_a_start(tmp_path: Path) -> None:
         read_limited(tmp_path / "file", 6)
 
 
-def test_a_file_keeps_its_content_until_the_new_one_is_whole(tmp_path: Path) -> None:
+def test_a_file_keeps_its_content_until_the_new_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_bytes(tmp_path / "file", b"old")
-    with suppress(ZeroDivisionError), writing(tmp_path / "file") as temporary:
-        temporary.write_bytes(b"half of the n")
-        _ = 1 / 0
+    monkeypatch.setattr("os.write", FullDisk("file", num_whole=0))
+    with pytest.raises(FolderError, match=re.escape(str(tmp_path / "file"))):
+        write_bytes(tmp_path / "file", b"a longer new content")
     assert (tmp_path / "file").read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

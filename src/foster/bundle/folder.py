@@ -87,15 +87,12 @@ def check_outside(path: Path) -> None:
 def writing_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder`; on success it is flushed to the disk and takes the name `folder`."""
     check_free(folder)
-    with written(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.part"
-        temporary.mkdir()
+    temporary = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.part"
     try:
+        temporary.mkdir(parents=True)
         yield temporary
-        for path in temporary.rglob("*"):
+        for path in (*temporary.rglob("*"), temporary):
             flush(path)
-        flush(temporary)
         check_free(folder)
         temporary.rename(folder)
         flush(folder.parent)

@@ -116,10 +116,6 @@ class FeatureStore:
         return self.features.shape[1]
 
     @property
-    def num_bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.tensors().values())
-
-    @property
     def kept_labels(self) -> Tensor:
         """The class ids of the photos whose features are kept, `[M]`."""
         return self.labels[self.rows]

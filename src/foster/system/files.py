@@ -58,31 +58,8 @@ def open_limited(path: Path, max_bytes: int, *, start: int = 0) -> Iterator[Buff
         yield file
 
 
-@contextmanager
-def writing(path: Path, *, is_folder_flushed: bool = True) -> Iterator[Path]:
-    """A temporary path beside `path`; on success it is flushed to the disk and renamed to `path`, else removed.
-
-    Without `is_folder_flushed` the new name may be lost when the machine fails, until the folder is flushed.
-    """
-    with written(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
-    try:
-        yield temporary
-        flush(temporary)
-        temporary.replace(path)
-        if is_folder_flushed:
-            flush(path.parent)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise unwritable(path, error) from None
-        raise
-
-
 def is_temporary(path: Path) -> bool:
-    """Whether `path` is a temporary file of `writing`, which a crash may have left behind."""
+    """Whether `path` is a temporary file of `write_bytes`, which a crash may have left behind."""
     return path.name.startswith(".") and path.name.endswith(".part")
 
 
@@ -95,9 +72,22 @@ def remove_temporaries(folder: Path) -> None:
 
 
 def write_bytes(path: Path, data: bytes, *, is_folder_flushed: bool = True) -> None:
-    """Write a whole file: under a temporary name, flushed, then renamed."""
-    with writing(path, is_folder_flushed=is_folder_flushed) as temporary:
-        _write(temporary, os.O_CREAT | os.O_EXCL, data)
+    """Write a whole file: under a temporary name beside `path`, flushed to the disk, then renamed.
+
+    Without `is_folder_flushed` the new name may be lost when the machine fails, until the folder is flushed.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    with written(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write(temporary, os.O_CREAT | os.O_EXCL, data)
+            flush(temporary)
+            temporary.replace(path)
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        if is_folder_flushed:
+            flush(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
