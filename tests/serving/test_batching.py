@@ -29,9 +29,9 @@ def image(value: int) -> Tensor:
     return torch.full((3, 2, 2), value, dtype=torch.uint8)
 
 
-def batched(batch_size: int, window: float, work: Callable[[Batcher], Any]) -> None:
+def batched(batch_size: int, work: Callable[[Batcher], Any]) -> None:
     async def run() -> None:
-        batcher = Batcher(batch_size, window, lambda size, seconds: None)
+        batcher = Batcher(batch_size, lambda size, seconds: None)
         running = asyncio.create_task(batcher.run())
         try:
             async with asyncio.timeout(30):
@@ -54,7 +54,7 @@ def test_each_gets_its_own_answer_in_batches_of_at_most_the_size() -> None:
         answers = await asyncio.gather(*(batcher.answer(served(echo), image(k)) for k in range(50)))
         assert [answer.name for answer in answers] == [str(k) for k in range(50)]
 
-    batched(16, 1.0, work)
+    batched(16, work)
     assert sum(echo.sizes) == 50
     assert max(echo.sizes) == 16
 
@@ -78,36 +78,8 @@ def test_what_arrives_while_the_device_computes_is_one_batch() -> None:
         is_released.set()
         await asyncio.gather(first, *others)
 
-    batched(64, 0.0, work)
+    batched(64, work)
     assert echo.sizes == [1, 7]
-
-
-def test_the_first_image_waits_for_one_that_is_on_its_way_but_for_nobody_else() -> None:
-    echo = Echo()
-
-    async def work(batcher: Batcher) -> None:
-        await batcher.answer(served(echo), image(0))  # the window is without end, but nobody else is coming
-        with batcher.coming():
-            early = asyncio.create_task(batcher.answer(served(echo), image(1)))
-            await asyncio.sleep(0.02)
-            assert not early.done()
-            late = asyncio.create_task(batcher.answer(served(echo), image(2)))
-            await asyncio.sleep(0)
-        await asyncio.gather(early, late)
-
-    batched(64, 1000.0, work)
-    assert echo.sizes == [1, 2]
-
-
-def test_one_that_never_arrives_is_waited_for_no_longer_than_the_window() -> None:
-    echo = Echo()
-
-    async def work(batcher: Batcher) -> None:
-        with batcher.coming():
-            await batcher.answer(served(echo), image(1))
-
-    batched(64, 0.01, work)
-    assert echo.sizes == [1]
 
 
 def test_two_bundles_are_never_mixed_and_both_are_answered() -> None:
@@ -118,7 +90,7 @@ def test_two_bundles_are_never_mixed_and_both_are_answered() -> None:
         answers = await asyncio.gather(*(batcher.answer(served(echo), image(k)) for k, echo in enumerate(both)))
         assert [answer.name for answer in answers] == [str(k) for k in range(10)]
 
-    batched(64, 1.0, work)
+    batched(64, work)
     assert (old.sizes, new.sizes) == ([5], [5])
 
 
@@ -128,13 +100,13 @@ def test_a_batch_that_fails_fails_alone_and_who_left_is_not_computed() -> None:
     async def work(batcher: Batcher) -> None:
         with pytest.raises(ZeroDivisionError):
             await batcher.answer(served(broken), image(0))
-        left = asyncio.create_task(batcher.answer(served(echo), image(1)))
-        with batcher.coming():
+        answers = [asyncio.create_task(batcher.answer(served(echo), image(k))) for k in range(3)]
+        while len(batcher._waiting) < 3:
             await asyncio.sleep(0)
-            left.cancel()
-            stays = asyncio.create_task(batcher.answer(served(echo), image(2)))
-            await asyncio.sleep(0)
-        assert (await stays).name == "2"
+        answers[1].cancel()
+        first, left, last = await asyncio.gather(*answers, return_exceptions=True)
+        assert isinstance(left, asyncio.CancelledError)
+        assert [answer.name for answer in (first, last) if isinstance(answer, Prediction)] == ["0", "2"]
 
-    batched(64, 1000.0, work)
-    assert echo.sizes == [1]
+    batched(64, work)
+    assert sum(echo.sizes) == 2

@@ -20,7 +20,7 @@ import secrets
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,7 +45,7 @@ from foster.bundle.manifest import (
     digest_of,
 )
 from foster.errors import DataError, FolderError, words_of
-from foster.system.documents import DocumentError, checked, mapped_tensors, read_json, read_tensors
+from foster.system.documents import DocumentError, checked, read_json, read_tensors
 from foster.system.files import flush, sha256_of, unwritable, write_new, written
 from foster.system.memory import main_memory
 from foster.version import __version__
@@ -235,7 +235,7 @@ class Bundle:
     manifest: Manifest
     weights: "dict[str, Tensor]"
     features: "dict[str, Tensor]"
-    """Sums and features of photos, mapped from the file; empty if there are none."""
+    """Sums and features of photos; empty if there are none."""
     photos: bytes
     """The content of photos.zip; empty if there are no images."""
 
@@ -270,15 +270,15 @@ def read_bundle(bundle: Path) -> Bundle:
     """Read a bundle and check everything about it: version, hashes, names, sizes, and that its weights are numbers."""
     folder = real_folder(bundle)
     manifest = check_files(folder)
-    weights = _tensors(read_tensors, WEIGHTS, folder)
-    features = _tensors(mapped_tensors, FEATURES, folder) if FEATURES in manifest.files else {}
+    weights = _tensors(WEIGHTS, folder)
+    features = _tensors(FEATURES, folder) if FEATURES in manifest.files else {}
     photos = (folder / PHOTOS).read_bytes() if PHOTOS in manifest.files else b""
     return Bundle(bundle, manifest, weights, features, photos)
 
 
-def _tensors(read: "Callable[[Path], dict[str, Tensor]]", name: str, folder: Path) -> "dict[str, Tensor]":
+def _tensors(name: str, folder: Path) -> "dict[str, Tensor]":
     try:
-        tensors = read(folder / name)
+        tensors = read_tensors(folder / name)
     except (OSError, ValueError) as error:
         raise BundleError(f"'{name}' in bundle '{folder}' cannot be read: {error}") from None
     floating = [tensor for tensor in tensors.values() if tensor.is_floating_point() and tensor.numel()]

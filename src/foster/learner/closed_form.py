@@ -92,8 +92,8 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         labels = store.labels[rows]
         solved = solve(store.statistics, features, labels, tuple(store.ids[k] for k in rows.tolist()))
         measured = rows[solved.positions]
-        check, uncompared = _compared(
-            measured, labels[solved.positions], solved.answers, last_answers, photos.class_names, len(known)
+        check, uncompared = compared(
+            last_answers[measured], labels[solved.positions], solved.answers, photos.class_names, len(known)
         )
     kept = _kept(before, photos, quota)
     after = Knowledge(
@@ -277,19 +277,13 @@ def _answers_before(before: Knowledge | None, photos: NewPhotos) -> Tensor:
     return answers
 
 
-def _compared(
-    measured: Tensor,
-    labels: Tensor,
-    answers: Tensor,
-    last_answers: Tensor,
-    class_names: Sequence[str],
-    num_known: int,
+def compared(
+    before: Tensor, labels: Tensor, after: Tensor, class_names: Sequence[str], num_known: int
 ) -> tuple[UpdateCheck, tuple[str, ...]]:
-    """Accuracy before and after by class, and the known classes of which no photo was measured."""
-    before = last_answers[measured]
+    """Accuracy by class of the answers `before` and `after`, all `[n]`, and the known classes of which no photo was
+    measured both times."""
     counts = (labels >= num_known) | (before != NOT_MEASURED)
-    right, then, now = (values[counts].numpy() for values in (labels, before, answers))
-    check = compare("held-out", right, then, now, class_names, num_known)
+    check = compare("held-out", labels[counts], before[counts], after[counts], class_names, num_known)
     seen = {entry.name for entry in check.classes}
     return check, tuple(name for name in class_names[:num_known] if name not in seen)
 

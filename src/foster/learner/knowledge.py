@@ -223,8 +223,7 @@ class FeatureStore:
             ids = [digits[k : k + ID_LENGTH] for k in range(0, len(digits), ID_LENGTH)]
             labels, answers = tensors["labels"].long(), tensors["answers"].long()
             rows, features = tensors["rows"], tensors["features"]
-            # Copies, so that a running server does not depend on the file.
-            statistics = Statistics(*(tensors[name].clone() for name in ("counts", "sums", "second_moment")))
+            statistics = Statistics(*(tensors[name] for name in ("counts", "sums", "second_moment")))
             fits = (
                 tensors["ids"].shape == (len(ids), ID_BYTES)
                 and labels.shape == answers.shape == (len(ids),)

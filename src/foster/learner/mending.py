@@ -23,8 +23,8 @@ from foster.errors import DataError, suggestion
 from foster.evaluation.predict import class_means
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
-from foster.learner.closed_form import scale_of, solve
-from foster.learner.knowledge import NOT_MEASURED, KeptImages, Knowledge
+from foster.learner.closed_form import compared, scale_of, solve
+from foster.learner.knowledge import KeptImages, Knowledge
 from foster.learner.plan import quotas
 from foster.learner.reports import MendReport, UpdateCheck, check_not_unknown, compare
 from foster.networks.closed_form import ClosedFormHead
@@ -225,10 +225,9 @@ def _solved_again(before: Knowledge, after: Knowledge) -> tuple[Knowledge, tuple
     measured, familiarity = store.rows[solved.positions], solved.familiarity
     if not solved.temperature and before.familiarity is not None:
         familiarity = replace(before.familiarity, statistics=store.statistics)
-    last = store.answers[measured]
-    compared = last != NOT_MEASURED  # taken for a class that is gone, a photo was wrong before
-    right, then, now = (values[compared].numpy() for values in (labels[solved.positions], last, solved.answers))
-    check = compare("held-out", right, then, now, after.class_names, len(after.class_names))
+    # A photo that was taken for a class that is gone was wrong before.
+    last, right = store.answers[measured], labels[solved.positions]
+    check, _ = compared(last, right, solved.answers, after.class_names, after.num_classes)
     after = replace(
         after,
         network=Network(before.network.frozen_branches(), solved.head),
@@ -343,8 +342,7 @@ def _regrouped_network(
         if len(images):
             then = regrouping.summed(_probabilities(old, features_of(images))).argmax(1)
             now = _probabilities(new, features_of(images)).argmax(1)
-            names = images.class_names
-            checks.append(compare(kind, images.labels.numpy(), then.numpy(), now.numpy(), names, len(names)))
+            checks.append(compare(kind, images.labels, then, now, after.class_names, after.num_classes))
     familiarity = before.familiarity and before.familiarity.regrouped(
         regrouping.groups, (_probabilities(new, features), features)
     )

@@ -567,16 +567,13 @@ def _checks(plan: TrainingPlan, scores: Tensor, exemplar_scores: Tensor, engine:
     """Before and after, on held-out images and on the exemplars that both networks were trained on."""
     earlier = plan.earlier
     old, num_known = (earlier.classifier(engine.device), earlier.num_classes) if earlier else (None, 0)
-    checks = []
-    for kind, images, now in (
-        ("held-out", plan.held_out, scores),
-        ("exemplar", plan.exemplars_before, exemplar_scores),
-    ):
-        if len(images):
-            then = old.all_scores(images.stack).argmax(1).numpy() if old else None
-            answers = now.argmax(1).numpy()
-            checks.append(compare(kind, images.labels.numpy(), then, answers, plan.class_names, num_known))
-    return tuple(checks)
+
+    def check(kind: str, images: ImageSet, now: Tensor) -> UpdateCheck:
+        then = old.all_scores(images.stack).argmax(1) if old else None
+        return compare(kind, images.labels, then, now.argmax(1), plan.class_names, num_known)
+
+    checks = (check("held-out", plan.held_out, scores), check("exemplar", plan.exemplars_before, exemplar_scores))
+    return tuple(check for check in checks if check.classes)
 
 
 def _familiarity(plan: TrainingPlan, method: Method[Any], held_out: Tensor, engine: Engine) -> Familiarity | None:

@@ -31,9 +31,6 @@ from foster.serving.served import Current, Served
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-BATCH_WINDOW = 0.003
-"""How many seconds the first image of a batch waits for images that are being decoded."""
-
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 IMAGES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
@@ -84,7 +81,7 @@ class Service:
         self.feedback = FeedbackFolder(options.feedback) if options.feedback else None
         self.to_label = PhotosToLabel(options.to_label, self.feedback) if options.to_label and self.feedback else None
         self.num_in_work = 0
-        self._batcher = Batcher(options.batch_size, BATCH_WINDOW, self._saw_batch)
+        self._batcher = Batcher(options.batch_size, self._saw_batch)
         self._workers = ThreadPoolExecutor(min(16, os.cpu_count() or 1), "decoding")
         self._batching: asyncio.Task[None] | None = None
 
@@ -118,12 +115,11 @@ class Service:
         served = self.current.now  # one bundle for the whole request, also if the link moves
 
         async def one(content: bytes) -> Prediction | ImageError:
-            with self._batcher.coming():
-                try:
-                    image = await self.in_thread(lambda: served.decoded(content))
-                except ImageError as error:
-                    self.metrics.unreadable.inc()
-                    return error
+            try:
+                image = await self.in_thread(lambda: served.decoded(content))
+            except ImageError as error:
+                self.metrics.unreadable.inc()
+                return error
             return await self._batcher.answer(served, image)
 
         async with self._at_work(len(contents)):

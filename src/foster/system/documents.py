@@ -4,7 +4,6 @@ JSON is checked by a schema; the parser refuses more than 200 nested levels, num
 that is not Unicode. Tensors are bounded in size, and of types that networks have.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -91,33 +90,20 @@ def max_tensor_bytes() -> int:
     return main_memory() // 2
 
 
-def read_tensors(path: Path, max_bytes: int | None = None) -> "dict[str, Tensor]":
+def read_tensors(path: Path) -> "dict[str, Tensor]":
     """The tensors of a safetensors file; OSError or ValueError if it cannot be read."""
-    return tensors_in(read_limited(path, max_tensor_bytes() if max_bytes is None else max_bytes))
-
-
-def mapped_tensors(path: Path) -> "dict[str, Tensor]":
-    """As `read_tensors`, mapped from the file: tensors that are not used take no memory. The file must not become
-    shorter while they are used."""
-    from safetensors.torch import load_file
-
-    return _of_known_types(lambda: load_file(path))
+    return tensors_in(read_limited(path, max_tensor_bytes()))
 
 
 def tensors_in(content: bytes) -> "dict[str, Tensor]":
     """The tensors in the content of a safetensors file; ValueError if it is damaged, or a number is of a kind that
     no network of ours has: floating point is float16, bfloat16, float32 or float64."""
-    from safetensors.torch import load
-
-    return _of_known_types(lambda: load(content))
-
-
-def _of_known_types(load: "Callable[[], dict[str, Tensor]]") -> "dict[str, Tensor]":
     import torch
     from safetensors import SafetensorError
+    from safetensors.torch import load
 
     try:
-        tensors = load()
+        tensors = load(content)
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:
         raise ValueError(f"it is damaged: {error}") from None
     floats = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
