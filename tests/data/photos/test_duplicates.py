@@ -55,6 +55,13 @@ def test_even_surfaces_are_the_same_only_in_one_shade() -> None:
     assert alike([sketch(shade) for shade in shades]) == [[0, 1]]
 
 
+def test_a_group_grows_from_pair_to_pair_however_many_are_compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    shades = [Image.new("RGB", (40, 40 + k), (level,) * 3) for k, level in enumerate((20, 26, 90, 23, 29, 91))]
+    for count in (256, 2, 1):
+        monkeypatch.setattr("foster.data.photos.duplicates.COMPARED_AT_ONCE", count)
+        assert alike([sketch(shade) for shade in shades]) == [[0, 1, 3, 4], [2, 5]]
+
+
 def waves(*strengths: float) -> NDArray[np.float64]:
     """A thumbnail's levels: waves that have nothing in common, each with its standard deviation, around middle grey."""
     places = np.arange(SIDE) * 2 * np.pi / SIDE

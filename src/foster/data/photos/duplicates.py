@@ -4,7 +4,7 @@ Every photo is compared with every other by a thumbnail: 10,000 photos take seco
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,20 +44,23 @@ def alike(sketches: Sequence[Sketch]) -> list[list[int]]:
     from scipy.sparse.csgraph import connected_components
 
     first: dict[str, int] = {}  # of equal photos, one is compared with others
-    pairs = [(first.setdefault(one.pixels, position), position) for position, one in enumerate(sketches)]
-    different = list(first.values())
+    equal = [first.setdefault(one.pixels, position) for position, one in enumerate(sketches)]
+    different = np.array(list(first.values()), np.int64)
+    group_of = np.array(equal, np.int64)
     if len(different) > 1:
-        near = _near_pairs(np.stack([sketches[position].thumbnail for position in different]))
-        pairs += [(different[left], different[right]) for left, right in near]
-    graph = coo_array((np.ones(len(pairs)), np.array(pairs, np.int64).reshape(-1, 2).T), (len(sketches),) * 2)
+        for left, right in _near_pairs(np.stack([sketches[position].thumbnail for position in different])):
+            # Joined at once: thousands of frames of one film have more pairs than fit into memory.
+            joined = (np.ones(len(left)), (group_of[different[left]], group_of[different[right]]))
+            graph = coo_array(joined, (len(sketches),) * 2)
+            group_of = connected_components(graph, directed=False)[1][group_of]
     groups: dict[int, list[int]] = {}
-    for position, group in enumerate(connected_components(graph, directed=False)[1].tolist()):
+    for position, group in enumerate(group_of.tolist()):
         groups.setdefault(group, []).append(position)
     return [members for members in groups.values() if len(members) > 1]
 
 
-def _near_pairs(thumbnails: NDArray[np.uint8]) -> list[tuple[int, int]]:
-    """The positions of all pairs of thumbnails `[N, SIDE, SIDE, 3]` that are nearly the same."""
+def _near_pairs(thumbnails: NDArray[np.uint8]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """The positions of all pairs of thumbnails `[N, SIDE, SIDE, 3]` that are nearly the same, some at a time."""
     from scipy.spatial.distance import cdist
 
     levels = thumbnails.reshape(len(thumbnails), -1).astype(np.float32)
@@ -66,12 +69,10 @@ def _near_pairs(thumbnails: NDArray[np.uint8]) -> list[tuple[int, int]]:
     spreads = patterns.std(1, keepdims=True)
     has_pattern = spreads[:, 0] >= LEAST_SPREAD
     units = patterns / np.maximum(spreads, 1e-6)
-    pairs = []
     for start in range(0, len(levels), COMPARED_AT_ONCE):
         some = slice(start, start + COMPARED_AT_ONCE)
         is_even = ~has_pattern[some]
         is_near = (units[some] @ units.T / units.shape[1] >= LEAST_CORRELATION) & has_pattern
         is_near[is_even] = cdist(levels[some][is_even], levels, "cityblock") <= MOST_LEVELS * levels.shape[1]
         left, right = np.nonzero(is_near)
-        pairs += [(int(one), int(other)) for one, other in zip(left + start, right, strict=True) if one != other]
-    return pairs
+        yield left + start, right
