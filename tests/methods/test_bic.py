@@ -89,9 +89,9 @@ def numbered_task(num_exemplars: Sequence[int], num_new_images: Sequence[int]) -
 def held_out_by(task: Task) -> list[int]:
     method = named_method("bic")
     assert isinstance(method, BiasCorrection)
-    parts = method.split(task)
-    assert as_multiset(parts.training, parts.validation) == as_multiset(task.training)
-    counts: list[int] = parts.validation.class_counts(task.num_total).tolist()
+    training, validation = method.split(task)
+    assert as_multiset(training, validation) == as_multiset(task.training)
+    counts: list[int] = validation.class_counts(task.num_total).tolist()
     return counts
 
 
@@ -129,7 +129,7 @@ def test_the_split_is_drawn_from_the_seed_and_the_task() -> None:
         method = BiasCorrection(BicSettings(), ExemplarMemory(total=60), context)
         base = numbered_task([20] * 5, [30])
         task = Task(index, base.num_known, base.num_new, base.new_images, base.exemplars)
-        return as_multiset(method.split(task).validation)
+        return as_multiset(method.split(task)[1])
 
     assert validation(1, 1) == validation(1, 1)
     assert validation(1, 1) != validation(2, 1)

@@ -189,6 +189,8 @@ class Experiment:
 
     def _results(self, is_finished: bool) -> dict[str, Any]:
         tasks = self.scenario.task_names[: self.record.num_tasks]
+        plugins, *others = self._plugins
+        before = {"plugins_before": others} if others else {}
         return {
             "method": self.settings.method,
             "scenario": self.scenario.name,
@@ -200,12 +202,8 @@ class Experiment:
             "tasks": tasks,
             "classes": [name for names in tasks for name in names],
             "settings": self.settings.published(),
-            "environment": describe_environment(self.engine) | self._described_plugins(),
+            "environment": {**describe_environment(self.engine), "plugins": plugins, **before},
         }
-
-    def _described_plugins(self) -> dict[str, Any]:
-        now, *before = self._plugins
-        return {"plugins": now} | ({"plugins_before": before} if before else {})
 
     def save(self, state: TaskState) -> None:
         """Write a checkpoint with the progress and the identity of the run."""

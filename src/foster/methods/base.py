@@ -70,10 +70,6 @@ class Method(Generic[SettingsType]):
         self.context = context
 
     @property
-    def _origin(self) -> str:
-        return f"{type(self).__module__}.{type(self).__qualname__}"
-
-    @property
     def result_name(self) -> str:
         """The name of the variant that is the result; by default the name of the classifier."""
         return self.settings.classifies_by
@@ -189,13 +185,13 @@ class Method(Generic[SettingsType]):
 def checked_phases(method: Method[Any], phases: Iterable[Phase | Evaluate]) -> Iterator[Phase | Evaluate]:
     """The `phases` of `method` in a task. Raises TrainingError at the end if an attribute of the method has changed: a
     run that is resumed after this task would not have it."""
-    before = _attributes(method)
+    before, kind = _attributes(method), type(method)
     yield from phases
     for name, content in _attributes(method).items():
         if before.get(name) != content:
             raise TrainingError(
-                f"method {method._origin} changes self.{name} during a task, which a resumed run would lose; keep it "
-                f"in a buffer of the network (register_buffer in new_network)"
+                f"method {kind.__module__}.{kind.__qualname__} changes self.{name} during a task, which a resumed run "
+                "would lose; keep it in a buffer of the network (register_buffer in new_network)"
             )
 
 

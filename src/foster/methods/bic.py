@@ -1,7 +1,7 @@
 """BiC: bias correction, large scale incremental learning (CVPR 2019)."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -68,13 +68,6 @@ class BiasCorrectedHead(Head):
         return head
 
 
-class Parts(NamedTuple):
-    """The training images of a task in two parts: for the network, and for the bias correction."""
-
-    training: ImageSet
-    validation: ImageSet
-
-
 class BiasCorrection(Method[BicSettings]):
     """Replay with distillation, followed by a correction of the bias towards new classes, fitted on held-out images.
 
@@ -88,10 +81,10 @@ class BiasCorrection(Method[BicSettings]):
         if task.is_first:
             yield self.learn_first(task)
         else:
-            parts = self.split(task)
-            yield self.learn(task, parts.training)
-            if len(parts.validation):
-                yield self.correct(parts.validation)
+            training, validation = self.split(task)
+            yield self.learn(task, training)
+            if len(validation):
+                yield self.correct(validation)
         self.remember(task)
 
     def new_head(self, in_features: int, task_sizes: Sequence[int]) -> BiasCorrectedHead:
@@ -121,15 +114,15 @@ class BiasCorrection(Method[BicSettings]):
         head.newest.requires_grad_(True)
         return self.classify("correct", network, self.settings.correction, validation)
 
-    def split(self, task: Task) -> Parts:
-        """Divide the task's images at random; the validation part has `num_held_out` of each class."""
+    def split(self, task: Task) -> tuple[ImageSet, ImageSet]:
+        """Divide the task's images at random, for training and validation, which has `num_held_out` of each class."""
         images, random = task.training, generator(Address(self.context.seed, "bias validation", task.index))
         is_held_out = torch.zeros(len(images), dtype=torch.bool, device=images.labels.device)
         members = positions_by_class(images.labels, range(task.num_total))
         for positions, count in zip(members, self.num_held_out(task).tolist(), strict=True):
             chosen = random_selection(len(positions), count, random)
             is_held_out[positions[chosen.to(positions.device)]] = True
-        return Parts(images.select(~is_held_out), images.select(is_held_out))
+        return images.select(~is_held_out), images.select(is_held_out)
 
     def num_held_out(self, task: Task) -> Tensor:
         """The number of validation images of each class, int64 `[num_total]`.

@@ -112,7 +112,7 @@ class CheckpointStore:
             if files:
                 flush(self.folder)
             listed = {name: file.model_dump() for name, file in files.items()}
-            manifest = _plain({"schema": SCHEMA, "state": state, "files": listed})
+            manifest = {"schema": SCHEMA, "state": state, "files": listed}
             path = self.folder / f"manifest-{number:08d}.json"
             write_json(path, manifest | {"hash": _hash_of(manifest)})
         except BaseException as error:
@@ -212,12 +212,6 @@ def _read_manifest(path: Path) -> _Manifest:
     if manifest.pop("hash", None) != _hash_of(manifest):
         raise ValueError("its manifest was altered")
     return checked(manifest, _Manifest, path)
-
-
-def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
-    """`data` after a round trip through JSON, so that its hash is the same before writing and after reading."""
-    plain: dict[str, Any] = json.loads(json.dumps(data))
-    return plain
 
 
 def _hash_of(manifest: Mapping[str, Any]) -> str:
