@@ -139,7 +139,7 @@ def flip_a_bit(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda b: truncate(b / WEIGHTS), "network.safetensors.*truncated"),
+        (lambda b: truncate(b / WEIGHTS), "network.safetensors.*damaged"),
         (lambda b: flip_a_bit(b / WEIGHTS), "network.safetensors.*hash"),
         (lambda b: flip_a_bit(b / PHOTOS), "photos.zip.*hash"),
         (lambda b: (b / PHOTOS).unlink(), "photos.zip.*missing"),

@@ -116,14 +116,16 @@ def test_it_survives_a_bundle(familiarity: Familiarity, has_statistics: bool) ->
 
 def test_merged_classes_are_one_and_forgotten_ones_are_strange(familiarity: Familiarity) -> None:
     probability, features, labels = photos(200, 1)
+    merged = familiarity.regrouped([(0, 1), (2,)], (probability, features))
+    assert merged is not None
+    assert merged.statistics.num_classes == 2
+    share = (merged.scores(probability, features) >= merged.threshold).float().mean()
+    assert share == pytest.approx(KEPT_SHARE, abs=0.02)
     staying = labels != 1
-    held_out = probability[staying], features[staying]
-    regrouped = familiarity.regrouped([(0, 2)], held_out)
-    assert regrouped is not None
-    assert regrouped.statistics.num_classes == 1
-    assert (regrouped.scores(*held_out) >= regrouped.threshold).float().mean() == pytest.approx(KEPT_SHARE, abs=0.02)
-    assert (regrouped.scores(probability, features)[~staying] < regrouped.threshold).all()
-    assert familiarity.regrouped([(0,)], (probability[:5], features[:5])) is None, "too few"
+    rest = familiarity.regrouped([(0,), (2,)], (probability[staying], features[staying]))
+    assert rest is not None
+    assert (rest.scores(probability, features)[~staying] < rest.threshold).all()
+    assert familiarity.regrouped([(0,), (2,)], (probability[:5], features[:5])) is None, "too few"
 
 
 def test_a_class_without_images_is_near_to_nothing() -> None:
@@ -152,10 +154,8 @@ def test_nearness_is_that_of_two_gaussians() -> None:
     torch.testing.assert_close(found.nearness(given), distances(around, around) - to_classes.amin(0))
 
 
-def test_one_class_alone_and_one_photo_of_each_class_are_numbers() -> None:
-    _, given, labels = photos(50, 2)
-    alone = Familiarity(learned(given[labels == 0], 0 * labels[labels == 0], 1), torch.zeros(2, 2), 0.0)
-    near = alone.nearness(given)
-    assert near[labels == 0].min() > near[labels != 0].max()
+def test_one_class_alone_has_none_and_one_photo_of_each_class_gives_numbers() -> None:
+    probability, given, labels = photos(50, 2)
+    assert Familiarity.fitted(given[labels == 0], labels[labels == 0], (probability, given)) is None
     few = Familiarity(learned(given[:3], torch.arange(3), 3), torch.zeros(2, 2), 0.0)
     assert bool(few.nearness(given).isfinite().all())

@@ -213,16 +213,12 @@ def check_files(folder: Path) -> Manifest:
         try:
             if path.is_symlink():
                 raise BundleError(f"'{name}' in bundle '{folder}' is a link")
-            size = path.stat().st_size
-            if size != facts.bytes:
-                what = "truncated" if size < facts.bytes else "changed"
-                raise BundleError(f"'{name}' in bundle '{folder}' is {what}: {size:,} bytes instead of {facts.bytes:,}")
-            digest = sha256_of(path)
+            is_whole = path.stat().st_size == facts.bytes and sha256_of(path) == facts.sha256
         except FileNotFoundError:
             raise BundleError(f"'{name}' is missing in bundle '{folder}'") from None
         except OSError as error:
             raise BundleError(f"cannot read '{name}' in bundle '{folder}': {words_of(error)}") from None
-        if digest != facts.sha256:
+        if not is_whole:
             raise BundleError(f"'{name}' in bundle '{folder}' is damaged or was changed: its hash differs")
     return manifest
 

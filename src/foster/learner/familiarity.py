@@ -51,10 +51,9 @@ class Familiarity:
     def fitted(cls, features: Tensor, labels: Tensor, held_out: tuple[Tensor, Tensor]) -> "Familiarity | None":
         """From features `[N, d]` of trained photos, and probabilities `[n, C]` and features of held-out ones; None for
         few."""
-        probability, spared = held_out
         values = unit_length(features.double().cpu())
-        statistics = Statistics.empty(probability.shape[1], values.shape[1]).added(values, labels.cpu())
-        return cls(statistics, torch.zeros(2, 2), 0.0).calibrated(held_out) if len(spared) >= MIN_IMAGES else None
+        statistics = Statistics.empty(held_out[0].shape[1], values.shape[1]).added(values, labels.cpu())
+        return cls(statistics, torch.zeros(2, 2), 0.0).calibrated(held_out)
 
     @classmethod
     def left_out(
@@ -69,8 +68,8 @@ class Familiarity:
 
     def calibrated(self, held_out: tuple[Tensor, Tensor]) -> "Familiarity | None":
         """The familiarity with its usual values and threshold from held-out photos, given as probabilities and
-        features; None if there are too few."""
-        if len(held_out[1]) < MIN_IMAGES or not self.statistics.num_images:
+        features; None if there are too few, or photos of fewer than two classes were learned."""
+        if len(held_out[1]) < MIN_IMAGES or int((self.statistics.counts > 0).sum()) < 2:
             return None
         return self._with_usual(held_out[0], self.nearness(held_out[1]))
 
@@ -99,10 +98,6 @@ class Familiarity:
     def _centre(self) -> Tensor:
         return self.statistics.sums.sum(0) / self.statistics.num_images
 
-    @property
-    def _has_one_class(self) -> bool:
-        return int((self.statistics.counts > 0).sum()) == 1
-
     def _squared_distances(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Squared distances `[N, C]` to class means and `[N]` to the mean of all photos, and the whitened features of
         the former."""
@@ -118,7 +113,7 @@ class Familiarity:
     def nearness(self, features: Tensor) -> Tensor:
         """The nearness of features `[N, d]` to the nearest class, float64 `[N]`."""
         to_class, to_all, _ = self._squared_distances(features)
-        return -to_class.amin(1) if self._has_one_class else to_all - to_class.amin(1)
+        return to_all - to_class.amin(1)
 
     def _left_out_nearness(self, features: Tensor, labels: Tensor) -> Tensor:
         """As `nearness`, for photos that are in the statistics: each is left out of its own statistics.
@@ -135,8 +130,6 @@ class Familiarity:
         along = (apart * seen).sum(1, keepdim=True) - apart @ means.T
         to_class = to_class + gain[:, None] * along.square()
         to_class[rows, labels] = (counts / (counts - 1)).square() * (length + gain * length.square())
-        if self._has_one_class:
-            return -to_class.amin(1)
         everything = torch.tensor(float(num_images), dtype=torch.float64)
         gain = _gain(everything, num_images, to_all)
         to_all = (everything / (everything - 1)).square() * (to_all + gain * to_all.square())

@@ -223,7 +223,7 @@ def _solved_again(before: Knowledge, after: Knowledge) -> tuple[Knowledge, tuple
     scale = None if len(features) else scale_of(before.store.statistics, head)
     solved = solve(store.statistics, features, labels, ids, scale)
     measured, familiarity = store.rows[solved.positions], solved.familiarity
-    if not solved.temperature and before.familiarity is not None:
+    if not solved.temperature and before.familiarity is not None and after.num_classes > 1:
         familiarity = replace(before.familiarity, statistics=store.statistics)
     # A photo that was taken for a class that is gone was wrong before.
     last, right = store.answers[measured], labels[solved.positions]

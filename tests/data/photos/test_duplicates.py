@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 from rendered_photos import THINGS, rendered_photo
 
+from foster.data.photos import duplicates
 from foster.data.photos.duplicates import SIDE, Sketch, alike, sketch
 
 
@@ -37,8 +38,9 @@ def saved(photo: Image.Image, quality: int) -> Image.Image:
     ids=["saved again", "smaller", "lighter", "more contrast", "a pixel cut off"],
 )
 def test_a_photo_is_found_again_and_taken_for_no_other(
-    photos: list[Image.Image], change: Callable[[Image.Image], Image.Image]
+    photos: list[Image.Image], change: Callable[[Image.Image], Image.Image], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(duplicates, "COMPARED_AT_ONCE", 10)
     count = len(photos)
     groups = alike([sketch(photo) for photo in (*photos, *map(change, photos))])
     assert groups == [[k, count + k] for k in range(count)]
@@ -87,3 +89,4 @@ def test_where_there_is_hardly_a_pattern_levels_decide(levels: int, is_same: boo
     assert is_one_photo(waves(1), waves(0, 1)), "noise is no pattern"
     assert not is_one_photo(waves(7), waves(6.5, 2.5)), "more than noise is"
     assert is_one_photo(waves(5.9), waves(6.1)), "one of them with a pattern, the other without"
+    assert not is_one_photo(waves(20), waves(5)), "the same, but of one of them hardly anything is left"

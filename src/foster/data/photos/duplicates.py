@@ -34,8 +34,7 @@ class Sketch(NamedTuple):
 def sketch(picture: Image.Image) -> Sketch:
     """The sketch of an upright RGB picture of any size."""
     thumbnail = np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.uint8)
-    size = f"{picture.width} x {picture.height} ".encode()
-    return Sketch(hashlib.sha256(size + picture.tobytes()).hexdigest(), thumbnail)
+    return Sketch(hashlib.sha256(picture.tobytes()).hexdigest(), thumbnail)
 
 
 def alike(sketches: Sequence[Sketch]) -> list[list[int]]:
