@@ -102,7 +102,7 @@ def test_a_class_is_renamed_merged_and_forgotten_in_new_bundles(command: Command
     assert "current -> v2 (before: v1)" in renamed.out
     forgot = command("forget", "current", "two", "--bundle", "v3", "--promote", "--device", "cpu")
     assert forgot.code == 0, forgot.err
-    assert all(fact in forgot.out for fact in ("forgot two", "18 kept photos", "2 held-out photos", "backbone"))
+    assert all(fact in forgot.out for fact in ("forgot two", "backbone"))
     assert "v2 and " in forgot.out, "it still knows the class, and the link has moved meanwhile"
     merged = command("merge", "current", "one", "Nüll 零", "--into", "one", "--bundle", "v4", "--device", "cpu")
     assert merged.code == 0, merged.err

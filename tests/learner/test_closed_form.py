@@ -162,6 +162,7 @@ def test_with_sums_alone_the_head_is_the_same(weights: Path, tmp_path: Path) -> 
     store = known(foster.load(sums.save(tmp_path / "sums"), device="cpu")).store
     assert store is not None
     assert (len(store.features), store.num_photos) == (0, 160)
+    assert int((store.answers >= 0).sum()) == 40, "those of the last learn are still known"
     reports = [learner.forget("two") for learner in learners]
     assert [(report.is_estimated, report.uncompared) for report in reports] == [(False, ()), (True, ("zero", "both"))]
 
@@ -343,6 +344,9 @@ def test_classes_of_one_photo_and_a_class_alone_are_learned(weights: Path) -> No
     learner.learn(digits("one", last=1))
     images, names = digits("zero", "one", last=1)
     assert [answer.label for answer in learner.predict(images)] == names
+    more = learner.learn(digits("zero", first=1, last=2))
+    assert more.held_out is not None
+    assert [(entry.name, entry.num_images) for entry in more.held_out.known] == [("zero", 1)], "not the unmeasured one"
 
 
 @pytest.mark.parametrize(("settings", "minutes"), [({}, 5.0), ({"training": "fast"}, None)])

@@ -126,7 +126,7 @@ def test_confidence_that_nobody_compared_is_not_used_silently(recwarn: pytest.Wa
 def test_a_report_is_a_line_and_an_entry_of_the_history() -> None:
     check = compare("held-out", [0, 1], [0, 1], [0, 0], ("cat", "dog"), 2)
     renamed = MendReport({"cat": "tiger"})
-    merged = MendReport({"cat": "pet", "dog": "pet"}, num_exemplars=7, checks=(check,))
+    merged = MendReport({"cat": "pet", "dog": "pet"}, checks=(check,))
     forgot = MendReport({}, ("cow",), checks=(check,))
     assert [str(one) for one in (renamed, merged, forgot)] == [
         "renamed cat to tiger",

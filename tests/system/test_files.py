@@ -7,7 +7,7 @@ import pytest
 from faults import FullDisk
 
 from foster.errors import FolderError
-from foster.system.files import read_limited, user_path, write_bytes, write_json
+from foster.system.files import append_line, read_limited, user_path, write_bytes, write_json
 
 
 def test_a_file_is_read_up_to_a_limit_and_from_a_start(tmp_path: Path) -> None:
@@ -26,6 +26,19 @@ def test_a_file_keeps_its_content_until_the_new_one_is_whole(tmp_path: Path, mon
         write_bytes(tmp_path / "file", b"a longer new content")
     assert (tmp_path / "file").read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_line_is_not_added_to_a_file_outside_to_which_a_link_leads(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("mine\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "events.jsonl").symlink_to(outside)
+    with pytest.raises(FolderError):
+        append_line(tmp_path / "run" / "events.jsonl", "{}")
+    assert outside.read_text() == "mine\n"
+    append_line(tmp_path / "lines", "one")
+    append_line(tmp_path / "lines", "two")
+    assert (tmp_path / "lines").read_text() == "one\ntwo\n"
 
 
 def test_names_that_are_no_unicode_can_be_written_to_json(tmp_path: Path) -> None:

@@ -93,8 +93,7 @@ def writing_folder(folder: Path) -> Iterator[Path]:
         yield temporary
         for path in (*temporary.rglob("*"), temporary):
             flush(path)
-        check_free(folder)
-        temporary.rename(folder)
+        temporary.rename(folder)  # fails if another process has written there meanwhile
         flush(folder.parent)
     except (OSError, SafetensorError) as error:
         raise unwritable(folder, error) from None

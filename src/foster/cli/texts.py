@@ -170,7 +170,10 @@ def classes_text(history: Sequence[dict[str, Any]]) -> str:
 
 def mend_text(report: "MendReport") -> str:
     """What was done to which classes, and accuracy before and after."""
-    lines = [_done(report)]
+    lines = [printable(str(report))]
+    if report.is_estimated:
+        rest = "the part of a forgotten class in the common sums was estimated"
+        lines.append(f"{rest}, since not all of its features are kept (features_per_class)")
     if report.forgotten and report.is_trained:
         lines.append("the backbone was trained on these photos, too, and is unchanged")
     lines += _uncompared_lines(report)
@@ -181,22 +184,6 @@ def _uncompared_lines(report: "LearnReport | MendReport") -> list[str]:
     if not report.uncompared:
         return []
     return [f"no photo to compare of {listed(report.uncompared)}: a loss of accuracy cannot be measured"]
-
-
-def _done(report: "MendReport") -> str:
-    held_out = f" and {counted(report.num_held_out, 'held-out photo')}" if report.num_held_out else ""
-    images = f"{counted(report.num_exemplars, 'kept photo')}{held_out}"
-    if report.removed:
-        return f"removed {counted(len(report.removed), 'photo')}"
-    if report.is_estimated:
-        rest = "the part in the common sums was estimated, since not all features are kept (features_per_class)"
-        return f"forgot {listed(report.forgotten)}: {images} are gone; {rest}"
-    if report.forgotten:
-        return f"forgot {listed(report.forgotten)}: all that was kept of it is gone, {images} among it"
-    names, (into, *_) = list(report.renamed), report.renamed.values()
-    if len(names) == 1:
-        return f"renamed {printable(names[0])} to {printable(into)}"
-    return f"merged {listed(names)} into {printable(into)}, with {images}"
 
 
 def check_text(check: "UpdateCheck", num_shown: int | None = MOST_CLASSES) -> str:

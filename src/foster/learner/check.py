@@ -382,11 +382,7 @@ def left_out_probabilities(features: Tensor, labels: Tensor, groups: Sequence[in
     teacher = torch.tensor([first[group] if len(classes[group]) == 1 else -1 for group in groups])
     counts = teacher == torch.arange(len(labels))
     found = _probabilities(features, labels, teacher, counts)
-    remaining = counts & ~are_suspect(found, labels)
-    least = torch.bincount(labels[remaining], minlength=found.shape[1]).min()
-    if int(least) < 2 or torch.equal(remaining, counts):
-        return found
-    return _probabilities(features, labels, teacher, remaining)
+    return _probabilities(features, labels, teacher, counts & ~are_suspect(found, labels))
 
 
 def _probabilities(features: Tensor, labels: Tensor, teacher: Tensor, counts: Tensor) -> Tensor:

@@ -233,7 +233,6 @@ class FeatureStore:
                 and _is_within(labels, 0, num_classes)
                 and _is_within(answers, GONE, num_classes)
                 and _is_within(rows, 0, len(ids))
-                and bool((statistics.counts >= 0).all())
                 and (features.dtype, rows.dtype) == (torch.float16, torch.int64)
                 and statistics.sums.dtype == statistics.second_moment.dtype == torch.float64
             )

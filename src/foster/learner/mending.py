@@ -86,8 +86,7 @@ def merge(
     groups = [tuple(ids) if k == ids[0] else (k,) for k in range(knowledge.num_classes) if k not in ids[1:]]
     class_names = [name if group[0] == ids[0] else knowledge.class_names[group[0]] for group in groups]
     report = MendReport(renamed={knowledge.class_names[k]: name for k in ids})
-    after, report = _regrouped(knowledge, settings, Regrouping(tuple(groups), tuple(class_names)), report)
-    return after, _with_counts(report, after, ids[:1])
+    return _regrouped(knowledge, settings, Regrouping(tuple(groups), tuple(class_names)), report)
 
 
 def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]) -> tuple[Knowledge, MendReport]:
@@ -105,18 +104,9 @@ def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]
     is_estimated = store is not None and any(
         int((store.kept_labels == k).sum()) < int(store.statistics.counts[k]) for k in gone
     )
-    report = _with_counts(MendReport({}, forgotten=names, is_estimated=is_estimated), knowledge, gone)
+    report = MendReport({}, forgotten=names, is_estimated=is_estimated)
     after, report = _regrouped(knowledge, settings, regrouping, report)
     return _without_names(after, set(names)), report
-
-
-def _with_counts(report: MendReport, knowledge: Knowledge, class_ids: Sequence[int]) -> MendReport:
-    """With the numbers of images that are kept of some classes."""
-    num_exemplars, num_held_out = (
-        sum(len(files[k]) for k in class_ids if k < len(files))
-        for files in (knowledge.exemplars.files(), knowledge.held_out.files())
-    )
-    return replace(report, num_exemplars=num_exemplars, num_held_out=num_held_out)
 
 
 def remove_photos(
@@ -206,7 +196,7 @@ def _mended(after: Knowledge, report: MendReport) -> tuple[Knowledge, MendReport
     """With an entry in the history, and the classes that could not be compared."""
     seen = {entry.name for check in report.checks for entry in check.classes}
     unseen = tuple(name for name in after.class_names if name not in seen)
-    report = replace(report, uncompared=unseen if after.num_classes > 1 else ())  # a class alone has no mistakes
+    report = replace(report, uncompared=unseen)
     threshold = after.familiarity.threshold if after.familiarity else None
     return after.with_entry({**report.record(), "unknown_threshold": threshold}), report
 

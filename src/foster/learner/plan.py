@@ -129,7 +129,7 @@ def make_plan(
     for name in photos.class_names:
         check_not_unknown(name, photos.title)
     name = settings.backbone
-    may_be_frozen = before is None and settings.method in LearnerSettings.untrained
+    may_be_frozen = settings.method in LearnerSettings.untrained
     if name == "auto" and backbone is None and may_be_frozen:
         name = PRETRAINED
     is_frozen = may_be_frozen and (name in PACKAGES or name.startswith(TIMM_PREFIX))

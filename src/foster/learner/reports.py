@@ -362,9 +362,6 @@ class MendReport:
     renamed: Mapping[str, str]
     """Old names and the new one of each; several that became one class have the same."""
     forgotten: tuple[str, ...] = ()
-    num_exemplars: int = 0
-    num_held_out: int = 0
-    """How many images are gone with a class, or are kept of a merged one."""
     checks: tuple[UpdateCheck, ...] = ()
     """Accuracy before and after, where answers may have changed. Before a merge, the sum of the parts counts."""
     is_trained: bool = False
