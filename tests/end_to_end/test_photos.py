@@ -79,7 +79,7 @@ class NearestMeans:
     @torch.no_grad()
     def _features_of(self, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
         read = read_photos(find_photos(folder), Resizing(self._side, self._side))
-        parts = [self._backbone((part.float() / 255 - 0.5) / 0.5) for part in read.images.split(8)]
+        parts = [self._backbone((part.float() / 255 - 0.5) / 0.5) for part in read.stack.tensor.split(8)]
         return torch.cat(parts), torch.tensor([self._names.index(name) for name in read.labels])
 
 

@@ -134,7 +134,7 @@ def test_a_folder_of_any_files_gives_the_readable_ones_and_a_reason_for_each_oth
         (folder / f"{position}.png").write_bytes(content)
     read = read_photos(find_photos(folder.parent), SIZE, max_unreadable=len(contents))
     is_read = [check(content) for content in [originals()[0], *contents]]
-    assert len(read.images) == len(read.labels) == sum(is_read)
+    assert len(read.stack.tensor) == len(read.labels) == sum(is_read)
     assert [Path(found.name).stem for found in read.unreadable] == [
         str(k) for k, good in enumerate(is_read) if not good
     ]

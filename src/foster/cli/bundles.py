@@ -141,7 +141,7 @@ def mend(
     """Load `old`, change it, and write the result as `bundle`, whole or not at all."""
     from foster.bundle.folder import check_free, real_folder, remove_unfinished
     from foster.bundle.promotion import check_promotable
-    from foster.cli.texts import listed, mend_text
+    from foster.cli.texts import mend_text
     from foster.learner.learner import Learner
     from foster.learner.reports import MendReport, UpdateError
     from foster.learner.work_folder import WorkFolder
@@ -160,7 +160,7 @@ def mend(
         remove_unfinished(bundle)
         learner.save(bundle)
     show(mend_text(report))
-    kept = f"{source} and bundles before it still know {listed(report.forgotten)}"
+    kept = f"{source} and bundles before it still know {output.listed(report.forgotten)}"
     conclude(bundle, is_promoting, *([f"{kept}; delete them where they must be gone"] if report.forgotten else []))
 
 

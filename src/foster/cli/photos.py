@@ -30,7 +30,7 @@ from foster.cli.options import (
 )
 from foster.errors import DataError, FolderError
 from foster.system.counts import counted
-from foster.system.output import echo, json_text, printable
+from foster.system.output import echo, json_text, listed, printable
 from foster.system.signals import Stopped, stop_on_signals
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def predict(
     Example: foster predict bundles/current camera --unknown auto
     """
     from foster import events
-    from foster.cli.texts import listed, prediction_line
+    from foster.cli.texts import prediction_line
     from foster.data.photos.decode import DECODED_AT_ONCE
     from foster.data.photos.find import found_files, passed_over_text, shown
     from foster.learner.learner import Learner
@@ -294,7 +294,7 @@ def label_next(
 
     Example: foster label-next bundles/current camera --count 50 --copy to-label
     """
-    from foster.cli.texts import listed, padded
+    from foster.cli.texts import padded
     from foster.data.photos.find import found_files, shown
     from foster.learner import label_next as labelling
     from foster.learner.learner import Learner

@@ -19,7 +19,7 @@ from foster.settings.fit import meanings
 from foster.settings.learner import LearnerSettings
 from foster.settings.learner_defaults import PRESETS
 from foster.system.counts import ABSENT, counted, duration, size_text
-from foster.system.output import plain_text, printable
+from foster.system.output import listed, plain_text, printable
 
 if TYPE_CHECKING:  # they load torch
     from foster.data.photos.find import Unreadable
@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # they load torch
     from foster.learner.check import CheckReport, Finding
     from foster.learner.reports import ClassChange, LearnReport, MendReport, Prediction, UpdateCheck
 
-MOST_NAMES, MOST_LINES, MOST_CLASSES = 12, 10, 40
-"""The most names in a line, lines of one kind, and classes in a table. The JSON output has all."""
+MOST_LINES, MOST_CLASSES = 10, 40
+"""The most lines of one kind, and classes in a table. The JSON output has all."""
 
 CHECK_TITLES = {
     "held-out": "on photos the classifier had not seen",
@@ -55,12 +55,6 @@ def padded(text: str, width: int) -> str:
 
 def percent(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.1f} %"
-
-
-def listed(names: Sequence[str], limit: int = MOST_NAMES) -> str:
-    """The names in one line; if there are many, the first names and how many there are in all."""
-    more = f", ... ({len(names)} in all)" if len(names) > limit else ""
-    return ", ".join(map(printable, names[:limit])) + more
 
 
 def _some(lines: Sequence[str]) -> list[str]:

@@ -14,12 +14,13 @@ import torch
 
 from foster.data.images import ImageSet
 from foster.data.photos.decode import SUFFIXES
-from foster.data.photos.find import class_name, natural_order, read_text, shown, some
+from foster.data.photos.find import class_name, natural_order, read_text, shown
 from foster.data.photos.store import PhotoLoader, PhotoStack
 from foster.data.sources import Request
 from foster.errors import DataError, explained
 from foster.seeding import Address, generator
 from foster.system.counts import counted
+from foster.system.output import listed
 
 NUM_CLASSES, NUM_OF_SUBSET, SUBSET_SEED = 1000, 100, 1993
 TEST_NAMES = ("test", "val", "validation")
@@ -84,7 +85,7 @@ def own_photos(folder: Path, test_share: float, seed: int) -> tuple[Paths, Paths
 def _in_order(photos: Paths, names: Iterable[str], folder: Path) -> Paths:
     """The photos of these classes, in this order. Raises DataError if `folder`, which they are from, lacks a class."""
     if missing := [name for name in names if name not in photos]:
-        raise DataError(f"no photos of {some(missing)} in '{shown(folder)}'")
+        raise DataError(f"no photos of {listed(missing)} in '{shown(folder)}'")
     return {name: photos[name] for name in names}
 
 
@@ -112,7 +113,7 @@ def class_folders(folder: Path, only: Iterable[str] | None = None) -> Paths:
     if only is not None:
         wanted = set(only)
         if missing := sorted(wanted - set(entries)):
-            raise DataError(f"{len(missing)} of {len(wanted)} class folders are missing in {title}: {some(missing)}")
+            raise DataError(f"{len(missing)} of {len(wanted)} class folders are missing in {title}: {listed(missing)}")
         entries = [entry for entry in entries if entry in wanted]
     if not entries:
         raise DataError(f"{title} holds no folders; there must be one with photos for each class")
@@ -125,7 +126,7 @@ def class_folders(folder: Path, only: Iterable[str] | None = None) -> Paths:
         origins[name], photos[name] = entry, _photos_below(folder / entry)
     if empty := [name for name, paths in photos.items() if not paths]:
         what = counted(len(empty), "class folder")
-        raise DataError(f"{what} in {title} without a photo: {some(empty)}; remove or fill what is empty")
+        raise DataError(f"{what} in {title} without a photo: {listed(empty)}; remove or fill what is empty")
     return photos
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from foster import events
 from foster.data.photos.decode import decoded, image_id
-from foster.data.photos.find import Photos, Unreadable, some
+from foster.data.photos.find import Photos, Unreadable
 from foster.data.photos.store import none_readable
 from foster.errors import DataError
 from foster.learner.calibration import expected_calibration_error
@@ -18,6 +18,7 @@ from foster.learner.classifier import Classifier
 from foster.learner.knowledge import Knowledge
 from foster.learner.reports import UNKNOWN
 from foster.system.counts import counted
+from foster.system.output import listed
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ def assess(
     unknown = {name: photos.labels.count(name) for name in photos.class_names if name not in ids}
     if len(unknown) == len(photos.class_names):
         raise DataError(
-            f"none of the classes in {photos.title} is known ({some(list(unknown))}); "
-            f"known are {some(knowledge.class_names)}"
+            f"none of the classes in {photos.title} is known ({listed(list(unknown))}); "
+            f"known are {listed(knowledge.class_names)}"
         )
     familiarity = knowledge.familiarity
     is_asked = [label in ids or (label == UNKNOWN and familiarity is not None) for label in photos.labels]

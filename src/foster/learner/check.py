@@ -374,28 +374,24 @@ def left_out_probabilities(features: Tensor, labels: Tensor, groups: Sequence[in
     them in one class would support each other.
     """
     features = features.double()
-    first: dict[int, int] = {}
     classes: dict[int, set[int]] = defaultdict(set)
-    for position, (group, label) in enumerate(zip(groups, labels.tolist(), strict=True)):
-        first.setdefault(group, position)
+    for group, label in zip(groups, labels.tolist(), strict=True):
         classes[group].add(label)
-    teacher = torch.tensor([first[group] if len(classes[group]) == 1 else -1 for group in groups])
-    counts = teacher == torch.arange(len(labels))
-    found = _probabilities(features, labels, teacher, counts)
-    return _probabilities(features, labels, teacher, counts & ~are_suspect(found, labels))
+    first: dict[int, int] = {}
+    is_first = [first.setdefault(group, position) == position for position, group in enumerate(groups)]
+    counts = torch.tensor(is_first) & torch.tensor([len(classes[group]) == 1 for group in groups])
+    found = _probabilities(features, labels, counts)
+    return _probabilities(features, labels, counts & ~are_suspect(found, labels))
 
 
-def _probabilities(features: Tensor, labels: Tensor, teacher: Tensor, counts: Tensor) -> Tensor:
+def _probabilities(features: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     """Probabilities `[N, C]` by discriminants of the photos with `counts` `[N]`, each of which is left out when it is
-    judged itself. A photo gets the probabilities of the photo at position `teacher` `[N]`; -1 means its own.
-    """
+    judged itself."""
     num_classes = int(labels.max()) + 1
     known = Statistics.empty(num_classes, features.shape[1]).added(features[counts], labels[counts])
     weight, bias = discriminants_of_few(known, SHRINKAGE)
     scores = features @ weight.T + bias
     scores[counts], is_judged = left_out_scores(known, SHRINKAGE, features[counts], labels[counts])
-    has_teacher = teacher >= 0
-    scores[has_teacher] = scores[teacher[has_teacher]]
     honest = scores[counts][is_judged]
     scale = (spread_of(honest) if len(honest) else 0.0) / USUAL_SPREAD or 1.0
     temperature = fit_temperature(honest / scale, labels[counts][is_judged])

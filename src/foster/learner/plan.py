@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from foster import events
 from foster.data.photos.decode import Resizing
-from foster.data.photos.find import Photos, Unreadable, similar_names, some
+from foster.data.photos.find import Photos, Unreadable, similar_names
 from foster.data.photos.store import typical_photo_side
 from foster.errors import SettingsError
 from foster.learner.knowledge import Entry, Knowledge
@@ -33,10 +33,9 @@ from foster.settings.learner_defaults import (
 )
 from foster.settings.methods import DEFAULT_METHOD
 from foster.system.counts import counted
+from foster.system.output import listed
 from foster.system.signals import StopRequest
 from foster.training.engine import find_device
-
-NUM_SHOWN = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +106,7 @@ class Plan:
 
     def lines(self, new: Sequence[str], photos: str, network: str, how: str) -> tuple[str, str]:
         """What is about to be done: the classes and photos, then the network and how it learns."""
-        what = f"{counted(len(new), 'new class')} ({some(new, NUM_SHOWN)})" if new else "no new class"
+        what = f"{counted(len(new), 'new class')} ({listed(new)})" if new else "no new class"
         size = f"images of {self.resizing.height} x {self.resizing.width} for the bundle's life"
         return f"{what}: {photos}", f"{self.backbone.name} ({network}), {size}; {how}"
 

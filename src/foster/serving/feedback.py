@@ -5,7 +5,6 @@ FEEDBACK/cat/3f0c9d1e52ab7f64.jpg    class name / start of the hash of the file,
 ```
 """
 
-import hashlib
 import io
 import re
 import threading
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from PIL import Image
 from pydantic import BaseModel, Field
@@ -22,7 +21,7 @@ from foster.data.photos.decode import MAX_FILE_BYTES, ImageError, decode, readab
 from foster.data.photos.find import find_files, folder_name, shown
 from foster.errors import FolderError, explained
 from foster.learner.reports import check_not_unknown
-from foster.system.files import open_limited, read_limited, sha256, write_bytes
+from foster.system.files import read_limited, sha256, write_bytes
 
 ENDINGS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
 """File endings of formats whose name is not the usual ending."""
@@ -40,13 +39,9 @@ class StoredPhoto(BaseModel):
 
 def photo_name(content: bytes) -> str:
     """The name of an image file in the folder: the start of its hash, so the same file has the same name."""
-    return _photo_name(io.BytesIO(content), sha256(content))
-
-
-def _photo_name(file: BinaryIO, digest: str) -> str:
-    with Image.open(file, formats=readable_formats()) as image:
+    with Image.open(io.BytesIO(content), formats=readable_formats()) as image:
         form = image.format or ""
-    return f"{digest[:16]}.{ENDINGS.get(form, form.lower())}"
+    return f"{sha256(content)[:16]}.{ENDINGS.get(form, form.lower())}"
 
 
 class FeedbackFolder:
@@ -158,9 +153,9 @@ class PhotosToLabel:
 def _photo(path: Path, modified: int, num_bytes: int) -> str | None:
     """The photo's name in the feedback folder; None if it cannot be read. A file is read once for each change."""
     try:
-        upright_size(path)
-        with open_limited(path, MAX_FILE_BYTES) as file:
-            return _photo_name(file, hashlib.file_digest(file, "sha256").hexdigest())
+        content = read_limited(path, MAX_FILE_BYTES)
+        upright_size(content)
+        return photo_name(content)
     except (OSError, ImageError):
         return None
 

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 UNBOUNDED = 1000
@@ -58,6 +59,12 @@ def escaped(text: str) -> str:
 def printable(text: str) -> str:
     """Text from files without characters that would move a terminal's cursor or change its colours."""
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """The names in one line; if there are many, the first names and how many there are in all."""
+    more = f", ... ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(map(printable, names[:most])) + more
 
 
 def drop_unwritable_output() -> None:

@@ -211,7 +211,7 @@ def test_an_absurd_size_is_refused_before_decoding_and_without_a_warning(width: 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = read_photos(photos, Resizing(4, 4))
-    assert len(found.images) == 1
+    assert len(found.stack.tensor) == 1
     assert "too large" in found.unreadable[0].reason
 
 

@@ -146,7 +146,7 @@ def test_an_array_of_paths_is_a_list_of_paths(kind: type, tmp_path: Path) -> Non
     given = np.array([str(path) for path in paths], dtype=kind)
     assert as_items(given) == paths
     assert as_items(given[1:2].reshape(())) == paths[1:2]
-    assert len(read_photos(find_photos((given, ["a"] * 3)), SIZE).images) == 3
+    assert len(read_photos(find_photos((given, ["a"] * 3)), SIZE).stack) == 3
 
 
 @pytest.mark.parametrize("given", [None, 5])

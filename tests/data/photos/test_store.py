@@ -62,7 +62,7 @@ def test_unreadable_images_are_listed_and_left_out(tmp_path: Path) -> None:
     Image.new("RGB", (1, 1)).save(folder / "cat" / "2.png")
     found = read_photos(find_photos(folder), Resizing(8, 8))
     assert found.labels == ("cat", "cat", "dog", "dog", "dog")
-    assert found.images.shape == (5, 3, 8, 8)
+    assert found.stack.tensor.shape == (5, 3, 8, 8)
     assert [(entry.name, entry.reason) for entry in found.unreadable] == [
         (str(folder / "cat" / "1.png"), "not an image of a known format"),
         (str(folder / "cat" / "2.png"), "too small to show anything: 1 x 1 pixels"),
@@ -93,7 +93,7 @@ def test_results_keep_the_given_order_over_many_threads_and_chunks() -> None:
     images = np.zeros((600, 4, 4, 3), np.uint8)
     images[:] = (np.arange(600) % 256)[:, None, None, None]
     found = read_photos(find_photos((images, ["a"] * 600)), Resizing(4, 4))
-    assert torch.equal(found.images[:, 0, 0, 0], torch.arange(600).remainder(256).to(torch.uint8))
+    assert torch.equal(found.stack.tensor[:, 0, 0, 0], torch.arange(600).remainder(256).to(torch.uint8))
 
 
 def test_a_set_that_cannot_fit_into_memory_is_refused_before_it_is_read() -> None:
@@ -122,8 +122,8 @@ def test_a_photo_has_the_id_of_what_the_network_sees_and_looks_like_it(large: Pa
     assert len(kept.unreadable) == 1
     assert kept.stack.ids() == plain.stack.ids()
     seen = kept.stack.on_device(CPU)
-    assert seen.shape == plain.images.shape
-    assert (seen.float() - plain.images.float()).abs().mean() < 3
+    assert seen.shape == plain.stack.tensor.shape
+    assert (seen.float() - plain.stack.tensor.float()).abs().mean() < 3
 
 
 @pytest.mark.parametrize("size", [(16, 12), (SIDE, 60)])

@@ -23,6 +23,7 @@ from foster.data.photos.decode import SUFFIXES, ImageLike
 from foster.errors import DataError, explained
 from foster.system.counts import counted
 from foster.system.files import read_limited, user_path
+from foster.system.output import listed
 
 NUM_SHOWN = 8
 MAX_LIST_BYTES = 2**28
@@ -334,11 +335,6 @@ def read_text(path: Path, title: str, kind: str = "text") -> str:
         raise DataError(f"{title} is not a {kind} file in UTF-8: {error}") from None
 
 
-def some(names: Sequence[str], most: int = 5) -> str:
-    """The first names, and whether there are more: `cat, dog, ...`."""
-    return ", ".join([*map(shown, names[:most]), *["..."] * (len(names) > most)])
-
-
 def similar_names(names: Sequence[str], known: Sequence[str] = ()) -> list[tuple[str, ...]]:
     """Groups of different class names, at least one of them in `names`, that differ only in case or in how words are
     joined, such as `Red Fox` and `red_fox`."""
@@ -373,13 +369,13 @@ def check_are_classes(inner: Mapping[Path, Sequence[str]], title: str) -> None:
     if len(parts) == len(inner) or (parts and all(inner.values())):
         training = max(inner, key=lambda entry: (entry.name.lower().startswith("train"), entry not in parts))
         raise DataError(
-            f"{title} holds the parts of a dataset ({some([entry.name for entry in inner])}), not classes; "
+            f"{title} holds the parts of a dataset ({listed([entry.name for entry in inner])}), not classes; "
             f"give one part, for example '{shown(training)}'"
         )
     for part in parts:
         if inner[part]:
             raise DataError(
-                f"'{shown(part)}' holds folders ({some(inner[part])}), so it is no class but a part of a dataset; "
+                f"'{shown(part)}' holds folders ({listed(inner[part])}), so it is no class but a part of a dataset; "
                 f"move it out of {title}"
             )
     names = [name for names in inner.values() for name in names]
@@ -388,10 +384,10 @@ def check_are_classes(inner: Mapping[Path, Sequence[str]], title: str) -> None:
     is_by_date = all(DATE.fullmatch(entry.name) for entry in inner)
     is_group = len(names) > len(inner)  # not one folder in each, such as cat/images and dog/images
     if is_by_date or is_group:
-        first, taken = next(iter(inner)), some([entry.name for entry in inner])
+        first, taken = next(iter(inner)), listed([entry.name for entry in inner])
         raise DataError(
             f"{title} holds only folders of folders ({taken}), one level above the classes; if the classes are "
-            f"{some(inner[first])}, give '{shown(first)}', and each of the others to a learn of its own; if they are "
+            f"{listed(inner[first])}, give '{shown(first)}', and each of the others to a learn of its own; if they are "
             f"{taken}, put their photos directly into them"
         )
 

@@ -634,11 +634,6 @@ class ReadPhotos:
     labels: tuple[str, ...]
     unreadable: tuple[Unreadable, ...]
 
-    @property
-    def images(self) -> Tensor:
-        """The images uint8 `[N, 3, H, W]`, if they were read at one size."""
-        return self.stack.tensor
-
 
 def read_photos(photos: Photos, resizing: Resizing, max_unreadable: int | None = None) -> ReadPhotos:
     """All images at one size. Unreadable ones are listed and left out, up to a limit beyond which it stops.
