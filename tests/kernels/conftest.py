@@ -15,9 +15,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     started: list[str] = []
     start = compilation.start
 
-    def note(kernel: Any, *arguments: Any, **options: Any) -> None:
-        started.append(kernel.function.__name__)
-        start(kernel, *arguments, **options)
+    def note(name: str, *arguments: Any, **options: Any) -> None:
+        started.append(name)
+        start(name, *arguments, **options)
 
     monkeypatch.setattr(weight_gradients, "start", note)
     return started

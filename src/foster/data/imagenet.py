@@ -153,10 +153,10 @@ def imagenet_photos(folder: Path, is_subset: bool) -> tuple[Paths, Paths]:
         )
     all_names = sorted(entry.name for entry in (root / "train").iterdir() if entry.is_dir())
     if len(all_names) not in ((NUM_CLASSES, NUM_OF_SUBSET) if is_subset else (NUM_CLASSES,)):
-        own = f", or exactly its own {NUM_OF_SUBSET}," if is_subset else ""
+        own = f" or exactly the {NUM_OF_SUBSET} of ImageNet-100" if is_subset else ""
         raise DataError(
-            f"'{shown(root / 'train')}' has {len(all_names)} class folders: this dataset needs all {NUM_CLASSES:,} "
-            f"classes of ImageNet{own} and any other part of it is dataset=folder"
+            f"'{shown(root / 'train')}' has {len(all_names)} class folders, and this dataset needs all "
+            f"{NUM_CLASSES:,} of ImageNet{own}; for a part of ImageNet, choose dataset=imagenet100 or dataset=folder"
         )
     names = subset_names(all_names) if len(all_names) == NUM_CLASSES and is_subset else all_names
     train = class_folders(root / "train", names)

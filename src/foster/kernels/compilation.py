@@ -39,14 +39,16 @@ _noted: dict[int, dict[tuple[Any, ...], _Start]] = {}
 key is the GPU, not the thread: backward passes run in other threads, one for each GPU."""
 
 
-def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
-    """Launch `kernel` with `grid` programs; at its first use it is compiled.
+def start(name: str, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
+    """Launch the kernel `name` of `foster.kernels.device` with `grid` programs; at its first use it is compiled.
 
     From compute capability 9 on, programmatic dependent launch is used: the programs are placed on the chip while the
     previous kernel still runs. Each kernel therefore begins with a wait for the results of the previous one
     (`gdc_wait`).
     """
-    gpu = _gpu()
+    from foster.kernels import device  # needs Triton
+
+    kernel, gpu = getattr(device, name), _gpu()
     options["is_early"] = _starts_early(gpu)
     if options["is_early"]:
         options["launch_pdl"] = True

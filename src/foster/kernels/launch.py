@@ -169,8 +169,6 @@ def _convolve(
 
     Returns the result, and its partial sums if `has_partials`.
     """
-    from foster.kernels import device
-
     images = channels_last(images)
     tile = convolution_tile(geometry)
     output = empty_maps(images, geometry.out_channels, geometry.out_height, geometry.out_width)
@@ -181,7 +179,7 @@ def _convolve(
         partials = torch.empty((2, geometry.out_channels, num_blocks), dtype=torch.float32, device=images.device)
     # An argument that is None is left out of the compiled kernel.
     start(
-        device.convolve,
+        "convolve",
         (num_blocks, geometry.out_channels // tile.channels),
         images,
         weight,
@@ -213,12 +211,10 @@ def finish_statistics(summed: Summed, norm: Norm) -> Tensor:
     Updates the running statistics as `nn.BatchNorm2d` does, except `num_batches_tracked`: a fixed momentum does not use
     it, and counting would need another kernel.
     """
-    from foster.kernels import device
-
     count, channels = num_pixels(summed.maps), summed.maps.shape[1]
     coefficients = torch.empty((4, channels), dtype=torch.float32, device=summed.maps.device)
     start(
-        device.finish_statistics,
+        "finish_statistics",
         (channels,),
         summed.partials,
         norm.gamma,
@@ -238,12 +234,10 @@ def finish_statistics(summed: Summed, norm: Norm) -> Tensor:
 
 def normalise(maps: Tensor, coefficients: Tensor, is_rectified: bool, added: Added | None = None) -> Tensor:
     """ReLU of maps x scale + shift + `added`; without ReLU if not `is_rectified`."""
-    from foster.kernels import device
-
     channels, height, width = maps.shape[1:]
     output = empty_maps(maps, channels, height, width)
     start(
-        device.normalise,
+        "normalise",
         _grid(maps),
         maps,
         coefficients,
@@ -262,12 +256,10 @@ def sum_gradient(gradient: Tensor, opened: Tensor | None, maps: Tensor, coeffici
 
     `opened` is the output of the ReLU after the BatchNorm; where it is 0, the gradient is 0. None: there is no ReLU.
     """
-    from foster.kernels import device
-
     (num_blocks,) = _grid(maps)
     partials = torch.empty((2, maps.shape[1], num_blocks), dtype=torch.float32, device=maps.device)
     start(
-        device.sum_gradient,
+        "sum_gradient",
         (num_blocks,),
         gradient,
         opened,
@@ -291,8 +283,6 @@ class NormGradient(NamedTuple):
 
 def finish_gradient(summed: Summed, gamma: Tensor, beta: Tensor, coefficients: Tensor) -> NormGradient:
     """Reduce the partial sums of `sum_gradient`, with the coefficients of the forward pass."""
-    from foster.kernels import device
-
     channels = len(gamma)
     result = NormGradient(
         torch.empty_like(gamma),
@@ -300,7 +290,7 @@ def finish_gradient(summed: Summed, gamma: Tensor, beta: Tensor, coefficients: T
         torch.empty((3, channels), dtype=torch.float32, device=gamma.device),
     )
     start(
-        device.finish_gradient,
+        "finish_gradient",
         (channels,),
         summed.partials,
         coefficients,
@@ -315,12 +305,10 @@ def finish_gradient(summed: Summed, gamma: Tensor, beta: Tensor, coefficients: T
 def pass_gradient(gradient: Tensor, opened: Tensor | None, maps: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient of `maps`, A x gradient + B x maps + D, and the gradient behind the ReLU with the output
     `opened`."""
-    from foster.kernels import device
-
     result = empty_maps(maps, *maps.shape[1:])
     passed = None if opened is None else torch.empty_like(result)
     start(
-        device.pass_gradient,
+        "pass_gradient",
         _grid(maps),
         gradient,
         opened,

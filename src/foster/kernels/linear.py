@@ -97,15 +97,13 @@ that a launch takes only one or two round trips to memory."""
 
 def _product(left: _Matrix, right: _Matrix, bias: Tensor | None = None, left_sums: Tensor | None = None) -> Tensor:
     """left x right, plus a bias for each column. The row sums of `left` are written to `left_sums`, if given."""
-    from foster.kernels import device
-
     num_rows, num_terms = left.shape
     num_columns = right.shape[1]
     result = torch.empty((num_rows, num_columns), dtype=torch.float32, device=left.tensor.device)
     is_along_terms = right.is_transposed
     tile = ALONG_TERMS if is_along_terms else ALONG_COLUMNS
     start(
-        device.multiply,
+        "multiply",
         (math.ceil(num_rows / tile.rows), math.ceil(num_columns / tile.columns)),
         left.tensor,
         right.tensor,

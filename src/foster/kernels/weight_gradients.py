@@ -67,8 +67,6 @@ def _fill_kinds(kinds: Sequence[Sequence[WeightGradient]]) -> None:
 
 def _fill(layers: Sequence[WeightGradient]) -> None:
     """Compute the gradients of layers of one kind."""
-    from foster.kernels import device
-
     images, result = layers[0].images, layers[0].result
     geometry = forward_geometry(images, result, layers[0].stride)
     tile = gradient_tile(geometry, len(layers))
@@ -77,7 +75,7 @@ def _fill(layers: Sequence[WeightGradient]) -> None:
     shape = (len(layers), shares.num_shares, geometry.num_taps, geometry.out_channels, geometry.depth)
     partial_sums = torch.empty(shape, dtype=torch.float32, device=images.device)
     start(
-        device.weight_gradients,
+        "weight_gradients",
         (shares.num_shares, geometry.num_taps // tile.taps, len(layers)),
         tuple(layer.images for layer in layers),
         tuple(layer.gradient for layer in layers),
@@ -94,7 +92,7 @@ def _fill(layers: Sequence[WeightGradient]) -> None:
     rows = 1 << (shares.num_shares - 1).bit_length()
     elements = min(256, max(32, 8192 // rows))
     start(
-        device.sum_partial_sums,
+        "sum_partial_sums",
         (partial_sums[0, 0].numel() // elements, len(layers)),
         partial_sums,
         tuple(layer.result for layer in layers),
