@@ -46,13 +46,6 @@ def test_a_dry_run_tells_what_is_finished_and_what_would_be_continued(command: C
     assert [line[1] for line in lines[:2]] == ["continue of 1", "of 2"]
 
 
-def test_missing_images_are_told_once_before_anything_starts(command: Command, tmp_path: Path) -> None:
-    done = command("sweep", "imagenet100-b0-inc10", "dataset=folder", "increment=1", "seed=1,2", "--data", "nowhere")
-    assert done.code == 2
-    assert "nowhere" in done.err
-    assert not list(tmp_path.rglob("*.log"))
-
-
 @pytest.mark.parametrize(
     ("address", "first"),
     [("local", "starting Ray"), ("10.0.0.1:6379", "connecting to 10.0.0.1:6379")],

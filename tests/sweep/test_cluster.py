@@ -187,7 +187,7 @@ def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(
 ) -> None:
     stand_in(f'echo started; case "$*" in *-s1,*) mkdir {tmp_path}/was-lost && exit 77;; esac; exit 0')
     runs = plan_runs("digits", ["seed=1,2", "device=cpu"])
-    run.sweep(runs, tmp_path / "out", [Slot(is_remote=True)] * 2, cluster.Cluster(1, 2).start, has_table=False)
+    run.sweep(runs, tmp_path / "out", [Slot(is_remote=True)] * 2, cluster.Cluster(1, 2).start, after_run=lambda: None)
     said = capsys.readouterr()
     assert f"{runs[0].name}: its machine is gone" in said.err
     assert "2 runs: 2 finished" in said.out

@@ -95,7 +95,7 @@ def test_finished_runs_need_no_data(tmp_path: Path, capsys: pytest.CaptureFixtur
     folder.mkdir(parents=True)
     (folder / "settings.toml").write_text(runs[0].settings.toml())
     (folder / "results.json").write_text('{"finished": true}')
-    sweep(runs, tmp_path / "out", [Slot()], has_table=False)
+    sweep(runs, tmp_path / "out", [Slot()], after_run=lambda: None)
     assert "1 run: 1 finished" in capsys.readouterr().out
 
 

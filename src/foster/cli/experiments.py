@@ -212,10 +212,10 @@ def sweep(
     SCENARIO-METHOD-sSEED and what else is given here. A run that fails does not stop the others. A value that is itself
     a list is one value: task_sizes=[5,3,2],[4,6] has two.
 
-    A run is recognised by its settings, the version of its plug-ins and its photos (dataset=folder: the name of their
-    folder and the classes), not by the name of its folder. If OUT holds the run already, it is skipped if it is
-    finished, and else continued, so sweeps that overlap can share OUT. Settings that say where and how a run computes
-    (data, device, checkpoint_minutes, keep_networks, engine.*) do not count, unless this sweep varies them.
+    A run is recognised by its settings, the version of its plug-ins and, for photos and datasets of plug-ins, its data
+    folder, not by the name of its folder. If OUT holds the run already, it is skipped if it is finished, and else
+    continued, so sweeps that overlap can share OUT. Settings that say where and how a run computes (data, device,
+    checkpoint_minutes, keep_networks, engine.*) do not count, unless this sweep varies them.
 
     Ctrl-C lets all runs save and stop; a second one ends them at once. Runs also save and stop when the sweep itself is
     killed.

@@ -93,7 +93,15 @@ class Grid:
 
     def latex(self) -> str:
         """A `tabular` of the package booktabs, the best of a column in bold."""
-        return str(_template("table.tex").render(grid=self, tex=lambda text: text.translate(TEX)))
+        rows = [[cell.translate(TEX) for cell in row] for row in (self.header, *self.rows)]
+        for row, column in self.best:
+            rows[row + 1][column] = rf"\textbf{{{rows[row + 1][column]}}}"
+        header, *lines = [" & ".join(row) + r" \\" for row in rows]
+        columns = "l" * self.num_names + "r" * (len(self.header) - self.num_names)
+        begin, end = rf"\begin{{tabular}}{{{columns}}}", r"\end{tabular}"
+        table = [begin, r"\toprule", header, r"\midrule", *lines, r"\bottomrule", end]
+        note = [f"% {self.note.translate(TEX)}"] if self.note else []
+        return "\n".join([f"% {self.title.translate(TEX)}", r"% \usepackage{booktabs}", *table, *note, ""])
 
 
 def shown(grids: Iterable[Grid]) -> Rendered:
@@ -309,19 +317,3 @@ def csv_text(records: Sequence[dict[str, Any]]) -> str:
 
 def _cell(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value
-
-
-def _template(name: str) -> Any:
-    from jinja2 import Environment, PackageLoader
-
-    return Environment(
-        loader=PackageLoader("foster.reports"),
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        block_start_string="<%",
-        block_end_string="%>",
-        variable_start_string="<<",
-        variable_end_string=">>",
-        keep_trailing_newline=True,
-    ).get_template(name)

@@ -52,7 +52,7 @@ def run_studies(
 
     write_finished()
     if open_studies:
-        execute(runs, out, jobs_per_gpu, jobs, cluster, has_table=False, after_run=write_finished)
+        execute(runs, out, jobs_per_gpu, jobs, cluster, write_finished)
 
 
 def preview(studies: Sequence[PlannedStudy], out: Path, results: Path) -> str:

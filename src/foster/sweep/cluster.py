@@ -16,7 +16,7 @@ from typing import Any
 
 from foster.errors import DeviceError, SettingsError
 from foster.sweep.grid import PlannedRun
-from foster.sweep.job import LOST, Slot, needs_gpu, spawned
+from foster.sweep.job import LOST, Slot, needed_slots, spawned
 
 LOCAL = "local"
 
@@ -83,11 +83,8 @@ class Cluster:
         """The slots for these runs on the machines that are alive."""
         nodes = [node for node in _ray().nodes() if node["Alive"]]
         num_gpus = int(sum(node["Resources"].get("GPU", 0) for node in nodes))
-        wanted = {needs_gpu(run.settings, num_gpus > 0) for run in runs}
-        if True in wanted and not num_gpus:
-            raise DeviceError("device 'cuda' was asked for, but no machine of the cluster has a GPU; use device=cpu")
-        on_gpus = [Slot("any", is_remote=True)] * self.jobs_per_gpu * num_gpus if True in wanted else []
-        return on_gpus + ([Slot(is_remote=True)] * self.jobs * len(nodes) if False in wanted else [])
+        on_gpus = [Slot("any", is_remote=True)] * self.jobs_per_gpu * num_gpus
+        return needed_slots(runs, on_gpus, [Slot(is_remote=True)] * self.jobs * len(nodes))
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, slot: Slot) -> RemoteProcess:
         share: dict[str, float] = {"num_cpus": 1.0 / self.jobs}

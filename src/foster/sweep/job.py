@@ -121,13 +121,16 @@ class Job:
 
 
 def find_slots(runs: Sequence[PlannedRun], jobs_per_gpu: int, jobs: int) -> list[Slot]:
-    """The slots for these runs: `jobs_per_gpu` on each visible GPU, and `jobs` on the CPU if runs need it."""
-    gpus = visible_gpus()
-    wanted = {needs_gpu(run.settings, bool(gpus)) for run in runs}
-    if True in wanted and not gpus:
-        raise DeviceError("device 'cuda' was asked for, but no GPU is visible to torch; use device=cpu or auto")
-    slots = [Slot(gpu) for _ in range(jobs_per_gpu) for gpu in gpus] if True in wanted else []
-    return slots + ([Slot()] * jobs if False in wanted else [])
+    """The slots for these runs on this machine: `jobs_per_gpu` on each visible GPU, and `jobs` on the CPU."""
+    return needed_slots(runs, [Slot(gpu) for gpu in visible_gpus()] * jobs_per_gpu, [Slot()] * jobs)
+
+
+def needed_slots(runs: Sequence[PlannedRun], on_gpus: list[Slot], on_cpus: list[Slot]) -> list[Slot]:
+    """Those of the slots that some run needs; a DeviceError if a run needs a GPU and there is none."""
+    wanted = {needs_gpu(run.settings, bool(on_gpus)) for run in runs}
+    if True in wanted and not on_gpus:
+        raise DeviceError("device 'cuda' was asked for, but there is no GPU; use device=cpu or auto")
+    return [*(on_gpus if True in wanted else ()), *(on_cpus if False in wanted else ())]
 
 
 def visible_gpus() -> list[str]:

@@ -127,13 +127,11 @@ def execute(
     jobs_per_gpu: int = 1,
     jobs: int = 1,
     cluster: str | None = None,
-    *,
-    has_table: bool = True,
-    after_run: Callable[[], None] = lambda: None,
+    after_run: Callable[[], None] | None = None,
 ) -> None:
     """Execute all runs on this machine, or on a Ray cluster."""
     if not cluster:
-        sweep(runs, out, find_slots(runs, jobs_per_gpu, jobs), has_table=has_table, after_run=after_run)
+        sweep(runs, out, find_slots(runs, jobs_per_gpu, jobs), after_run=after_run)
         return
     from foster.sweep.cluster import LOCAL, connected
 
@@ -141,8 +139,7 @@ def execute(
     told = "starting Ray on this machine ..." if cluster == LOCAL else f"connecting to {cluster} ..."
     print(told, file=sys.stderr, flush=True)
     with connected(cluster, jobs_per_gpu, jobs) as machines:
-        slots = machines.slots(runs)
-        sweep(runs, out, slots, machines.start, has_table=has_table, after_run=after_run)
+        sweep(runs, out, machines.slots(runs), machines.start, after_run)
 
 
 def sweep(
@@ -150,22 +147,22 @@ def sweep(
     out: Path,
     slots: Sequence[Slot],
     elsewhere: Spawn | None = None,
-    *,
-    has_table: bool = True,
-    after_run: Callable[[], None] = lambda: None,
+    after_run: Callable[[], None] | None = None,
 ) -> None:
     """Execute all runs that are not finished yet in folders below `out`, as many at a time as there are slots.
 
     A run that fails does not stop the others; at the end a `TrainingError` names those that did. With `elsewhere` the
-    slots are on the machines of a cluster, which see the same folders. `after_run` is called when a run has finished.
+    slots are on the machines of a cluster, which see the same folders. `after_run` is called when a run has finished;
+    without it, a table of all finished runs is shown at the end.
     """
     out = out.absolute() if elsewhere else out
     runs = placed(runs, out)
     _check_data([run.settings for run in runs if not RunFolder(out / run.name).is_finished])
     with locked(out), heard_signals() as heard:
-        statuses = _Executor(runs, out, slots, heard, elsewhere or spawn_here, after_run).execute()
+        executor = _Executor(runs, out, slots, heard, elsewhere or spawn_here, after_run or (lambda: None))
+        statuses = executor.execute()
     finished = [run.folder / RESULTS for run in statuses if run.state is State.FINISHED]
-    tables = [shown(summary_grids(find_results(finished)))] if finished and has_table else []
+    tables = [shown(summary_grids(find_results(finished)))] if finished and after_run is None else []
     show(*tables, f"{counts(statuses)}; results: {out}")
     if heard and any(run.state in (State.STOPPED, State.KILLED, State.WAITING) for run in statuses):
         raise _stopped(heard[0], statuses)
