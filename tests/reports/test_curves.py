@@ -62,6 +62,13 @@ def test_seeds_become_a_mean_with_a_band_of_one_standard_deviation(write_run):
     assert boosted.mean == (90.0, 63.0)
 
 
+def test_a_title_stands_above_all_panels_or_in_the_only_one(write_run):
+    runs = [read_result(write_run(name, scenario=name)) for name in ("a", "b")]
+    assert accuracy_figure(runs, "ours").get_suptitle() == "ours"
+    alone = accuracy_figure(runs[:1], "ours")
+    assert (alone.get_suptitle(), alone.axes[0].get_title(loc="left")) == ("", "ours")
+
+
 def test_runs_of_another_augmentation_or_class_order_are_in_another_panel(write_run):
     rows = (("foster", "auto", 1993), ("wa", "auto", 1993), ("foster", "plain", 1993), ("foster", "auto", 5))
     runs = [

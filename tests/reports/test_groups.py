@@ -249,6 +249,20 @@ def test_a_setting_that_is_gone_sets_runs_apart_only_where_they_had_different_va
     assert len(groups_of(before, since, run("c", 3, gone_setting=1))) > 1
 
 
+def test_a_recipe_of_the_users_own_is_told_by_what_it_changes_in_the_preset(write_run):
+    (group,) = groups_of(write_run("a", settings=settings("batch_size=64", recipe="mine")))
+    assert group.name == "foster mine"
+    assert group.shared == ("batch_size=64",)
+
+
+def test_the_memory_of_others_is_not_told_of_a_method_without_one(write_run):
+    paths = [
+        write_run(f"{method}{total}", method=method, settings=settings(f"method={method}", f"memory_total={total}"))
+        for method, total in (("replay", 100), ("replay", 50), ("finetune", 100))
+    ]
+    assert {group.name for group in groups_of(*paths)} == {f"replay memory_total={n}" for n in (50, 100)} | {"finetune"}
+
+
 def test_groups_share_class_orders_whatever_their_seeds_are(write_run):
     ours, theirs = (
         write_run(method, method=method, seed=seed, settings=settings(seed=seed, order_seed=order))

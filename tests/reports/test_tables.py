@@ -109,9 +109,19 @@ def test_a_run_that_is_not_finished_comes_last_marked_and_without_an_average(wri
         assert [record["average_incremental_accuracy"] for record in records] == [65.0, None]
 
 
+def test_runs_of_different_length_have_a_column_for_every_task_of_one(write_run):
+    short, long = (
+        read_result(write_run(str(len(values)), accuracy=values, task_sizes=(2,) * len(values), finished=False))
+        for values in ((99.0,), (90.0, 60.0))
+    )
+    (grid,) = accuracy_grids([short, long])
+    assert [row[1:] for row in grid.rows] == [("99.0", "–", "–"), ("90.0", "60.0", "–")]
+
+
 def test_every_variant_that_a_method_names_has_a_column_whoevers_it_is(write_run):
     theirs = {"accuracy": [90.0, 70.0], "average_incremental_accuracy": 80.0}
-    path = write_run("theirs", method="energetic", result="head", variants={"energy": theirs, "nearest_mean": theirs})
+    variants = dict.fromkeys(("energy", "energy_nearest_mean", "nearest_mean"), theirs)
+    path = write_run("theirs", method="energetic", result="head", variants=variants)
     (grid,) = summary_grids([read_result(path), *three_seeds(write_run)])
     assert grid.header[-4:] == ("boosted", "energy", "params", "time")
     assert {row[0]: row[-4:-2] for row in grid.rows} == {"energetic": ("–", "80.00"), "foster": ("77.00 ± 1.00", "–")}
@@ -172,7 +182,9 @@ def test_csv_json_and_the_table_have_the_same_numbers(write_run):
 
 
 def test_a_record_of_a_run_is_flat_and_has_its_accuracies(write_run):
-    (record,) = run_records(three_seeds(write_run)[:1])
+    betas = read_result(write_run("betas", boosted=(90.0, 62.0), settings={"foster": {"beta_boost": [0.9, 0.8]}}))
+    (record,) = run_records([betas])
+    assert record["foster.beta_boost"] == "[0.9, 0.8]"
     assert (record["accuracy_2"], record["accuracy_4"], record["boosted_average"]) == (90.0, 60.0, 76.0)
     assert not [value for value in record.values() if isinstance(value, dict | list)]
 

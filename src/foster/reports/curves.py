@@ -129,11 +129,10 @@ def variants_figure(named: Mapping[str, Sequence[RunResult]], title: str) -> Fig
     of a run are drawn where there is one group, or where the groups are methods.
     """
     named = {name: runs for name, runs in named.items() if runs}
-    colours = itertools.cycle(Look(colour, marker) for colour, marker in zip(COLOURS, MARKERS, strict=False))
     methods = {name: runs[0].method for name, runs in named.items()}
-    is_of_methods = len(set(methods.values())) > 1 or list(methods) == list(methods.values())
-    looks = looks_of((method, name) for name, method in methods.items())
-    looks = looks if is_of_methods else dict(zip(named, colours, strict=False))
+    looks = dict(zip(named, itertools.cycle(map(Look, COLOURS, MARKERS)), strict=False))
+    if len(set(methods.values())) > 1:
+        looks = looks_of((method, name) for name, method in methods.items())
     has_variants = len(named) == 1 or set(named) <= METHOD_SETTINGS.keys()
     panels = []
     for scenario in dict.fromkeys(run.scenario for group in named.values() for run in group):
@@ -202,7 +201,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     counts = sorted({count for curve in panel.curves for count in curve.counts})
     most_ticks = 12 if columns(2) == 2 else 6
     axes.set_xticks(counts if len(counts) <= most_ticks else counts[:: math.ceil(len(counts) / most_ticks)])
-    axes.set(xlim=(counts[0], max(counts[-1], counts[0] + 1)), ylabel=f"accuracy on {panel.of_what} (%)")
+    axes.set(xlim=(counts[0], counts[-1]), ylabel=f"accuracy on {panel.of_what} (%)")
     axes.set_xlabel("\n".join(filter(None, (panel.curves[0].counted_by, wrapped(panel.note, AXES_WIDTH)))))
     if panel.curves[0].has_average:
         _draw_gap(axes, panel.curves)
@@ -210,16 +209,13 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
     """Write how far the best curve ends above the next, where there is room."""
-    ends = [
-        (curve.mean[-1], curve.counts[-1])
-        for curve in curves
-        if curve.is_result and curve.is_finished and not curve.is_bound
-    ]
+    ends = [curve.mean[-1] for curve in curves if curve.is_result and curve.is_finished and not curve.is_bound]
     low, high = axes.get_ylim()
     if len(ends) < 2 or len(curves[0].mean) < 2:
         return
-    (second, second_last), (first, last) = sorted(ends)[-2:]
-    if second_last == last and first - second > 0.08 * (high - low):
+    second, first = sorted(ends)[-2:]
+    if first - second > 0.08 * (high - low):
+        last = curves[0].counts[-1]
         arrow = {"arrowstyle": "<->", "color": INK, "linewidth": 0.8, "shrinkA": 3, "shrinkB": 3}
         axes.annotate("", (last, first), (last, second), arrowprops=arrow, zorder=4, annotation_clip=False)
         text = f"+{first - second:.1f}"

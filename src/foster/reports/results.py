@@ -152,15 +152,14 @@ def find_results(folders: Iterable[Path | str]) -> list[RunResult]:
     A folder gives each `results.json` in it or below it and, where there is none, its own `*.json` files; a file is
     read as it is.
     """
-    paths: dict[Path, Path] = {}
+    paths: list[Path] = []
     for folder in without_notes(map(Path, folders)):
         files = [folder] if folder.is_file() else sorted(folder.rglob(FILE_NAME)) or sorted(folder.glob("*.json"))
         if not files:
             missing = f"no {FILE_NAME} in '{folder}' or below" if folder.is_dir() else f"no file or folder '{folder}'"
             raise DataError(missing)
-        for path in files:
-            paths.setdefault(path.resolve(), path)
-    return [read_result(path) for path in paths.values()]
+        paths += files
+    return [read_result(path) for path in dict.fromkeys(paths)]
 
 
 def without_notes(paths: Iterable[Path]) -> list[Path]:
