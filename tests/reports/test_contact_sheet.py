@@ -1,7 +1,9 @@
 """The sheet of all images, on which every class can be told from every other, whatever its script; and that of what a
 look at photos found."""
 
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -55,6 +57,22 @@ def test_the_sheet_says_what_its_colours_mean(tmp_path: Path) -> None:
     with Image.open(tmp_path / "sheet.png") as sheet:
         legend = sheet.crop((0, sheet.height - MARGIN - TEXT_HEIGHT, sheet.width, sheet.height))
         assert {INK, HELD_OUT} <= {colour for _, colour in legend.getcolors(1 << 16)}
+
+
+def test_ids_of_held_out_images_are_blue_and_a_large_bundle_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headings(tmp_path, "cat", "dog")
+    bundle = read_bundle(tmp_path / "bundle")
+    cat, dog = bundle.manifest.exemplars
+    entries = (cat, dog.model_copy(update={"use": "held-out"}))
+    bundle = replace(bundle, manifest=bundle.manifest.model_copy(update={"exemplars": entries}))
+    monkeypatch.setattr("foster.reports.contact_sheet.draw_sections", drawn := Mock())
+    draw_sheet(bundle, tmp_path / "sheet.png")
+    assert [tile.colour for section in drawn.call_args.args[0] for tile in section.tiles] == [INK, HELD_OUT]
+    monkeypatch.setattr("foster.reports.contact_sheet.MOST_KEPT", 1)
+    draw_sheet(bundle, tmp_path / "sheet.png")
+    assert len(drawn.call_args.args[0]) == 1
 
 
 def is_same(first: Image.Image, second: Image.Image) -> bool:

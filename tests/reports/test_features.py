@@ -1,3 +1,5 @@
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,14 @@ def test_a_run_that_kept_no_networks_is_told_how_to(kept_runs, tmp_path):
     shutil.copytree(kept_runs["finetune"], tmp_path / "run", ignore=shutil.ignore_patterns("networks"))
     with pytest.raises(DataError, match="keep_networks=true"):
         tsne_figure(open_archives([tmp_path / "run"]))
+
+
+def test_a_head_without_norms_is_left_out_where_there_are_others(kept_runs, monkeypatch):
+    foster, finetune = archives = open_archives([kept_runs["foster"], kept_runs["finetune"]])
+    monkeypatch.setattr(finetune, "head_weight", Mock(side_effect=DataError("it compares directions")))
+    assert [axes.get_title(loc="left") for axes in head_norm_figure(archives).axes] == [foster.name]
+    with pytest.raises(DataError, match="directions"):
+        head_norm_figure([finetune])
 
 
 def test_the_norms_are_those_of_the_heads_rows_with_the_mean_of_each_task(kept_runs, bundle):

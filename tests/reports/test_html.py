@@ -207,6 +207,7 @@ def test_runs_are_shown_by_class_where_their_classes_came_in_one_order(kept_runs
     (boosted,) = open_archives([kept_runs["foster"]])
     monkeypatch.setattr(page, "drawn", lambda kind, archives: [kind])
     assert _run_part(page, boosted, is_alone=True)["figures"] == ["grad-cam", "exemplars"]
+    assert _run_part(page, boosted, is_alone=False)["figures"] == ["grad-cam"]
 
 
 def test_the_command_writes_a_report_into_which_names_from_files_cannot_write(kept_runs, tmp_path: Path):

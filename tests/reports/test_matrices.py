@@ -1,5 +1,6 @@
 import numpy as np
 
+from foster.reports import matrices
 from foster.reports.archive import open_archives
 from foster.reports.html import THEMED
 from foster.reports.matrices import accuracy_matrix_figure, confusion, confusion_figure
@@ -22,6 +23,12 @@ def test_confusion_matrices_stand_side_by_side_with_their_tasks_parted(kept_runs
         assert sorted({line.get_xdata()[0] for line in axes.lines} - {0, 1}) == [1.5, 3.5]
         assert [text.get_text() for text in axes.get_yticklabels()] == list(archive.class_names)
     assert bar.get_ylabel() == "share of the true class"
+
+
+def test_of_many_classes_the_borders_between_tasks_are_numbered(kept_runs, monkeypatch):
+    monkeypatch.setattr(matrices, "MOST_NAMED", 5)
+    axes = confusion_figure(open_archives([kept_runs["foster"]])).axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["0", "2", "4", "6"]
 
 
 def test_a_class_that_nothing_was_measured_on_has_a_blank_row(kept_runs, monkeypatch):

@@ -30,12 +30,20 @@ def test_grad_cam_is_shown_for_images_that_boosting_corrected(kept_runs):
     assert not (old == found.images.labels).any()
     assert (now == found.images.labels).all()
     assert found.before == [run.class_names[int(k)] for k in old]
+    known = run.scenario.test_up_to(2).of_classes(0, growth.old.num_classes)
+    sure = run.infer(growth.whole, known.images).logits.softmax(1)
+    is_corrected = run.infer(growth.old, known.images).logits.argmax(1) != known.labels
+    is_corrected &= sure.argmax(1) == known.labels
+    first = (sure.amax(1) * is_corrected).argmax()
+    assert torch.equal(found.images.images[0], known.images[first]), "the most confident one comes first"
     frozen, new = branch_maps(run, growth, found.images)
     assert frozen.shape == new.shape == (len(found.images), 8, 8)
     assert not torch.equal(frozen, new)
 
     figure = grad_cam_figure(run)
     assert len(figure.axes) == 3 * len(found.images)
+    titles = [axes.get_title(loc="center") for axes in figure.axes[: len(found.images)]]
+    assert titles == [run.class_names[k] for k in found.images.labels.tolist()], "after the last task"
     assert [len(axes.images) for axes in figure.axes[:: len(found.images)]] == [1, 2, 2]
 
 

@@ -1,6 +1,7 @@
 import io
 import os
 import pty
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -160,6 +161,13 @@ def test_a_terminal_shows_the_live_line_and_keeps_the_evaluations(terminal: Term
     assert "loss 1.234 = L_LA 0.900 + L_KD 0.334" in shown
     assert "3 min 20 s left" in shown
     assert "boosted: 95.25 % (old 94.00, new 96.50, top-5 100.00)" in shown
+
+
+def test_output_to_a_file_stays_in_the_file(terminal: Terminal, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    with progress_for(terminal.stream):
+        print("a table")
+        assert sys.stdout.getvalue() == "a table\n"
 
 
 def test_photos_that_are_decoded_are_counted(terminal: Terminal):

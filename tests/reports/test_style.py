@@ -2,12 +2,13 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
+import matplotlib as mpl
 import pytest
 
 from foster.errors import FolderError
 from foster.reports.curves import accuracy_figure
 from foster.reports.results import read_result
-from foster.reports.style import ENDINGS, check_figure_path, new_figure, save_figure, spaced, styled
+from foster.reports.style import ENDINGS, check_figure_path, figure_format, new_figure, save_figure, spaced, styled
 
 
 def test_labels_keep_their_distance_and_stay_near_their_curves():
@@ -60,6 +61,29 @@ def test_a_figure_that_cannot_be_written_is_said_in_one_line(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FolderError, match=r"curves\.png"):
         save_figure(new_figure(1, 1), tmp_path / "file" / "curves.png")
+
+
+def test_a_given_width_keeps_the_shape_or_the_height_and_labels_use_all_of_a_given_height(write_run):
+    def gap_between_labels(height: float) -> float:
+        runs = [read_result(write_run(name, method=name, accuracy=(90.0, 60.0))) for name in ("wa", "der")]
+        with figure_format(height=height).used():
+            upper, lower = sorted(text.get_position()[1] for text in accuracy_figure(runs).axes[0].texts)
+        return lower - upper
+
+    with figure_format(width=8).used():
+        assert new_figure(4, 2).get_size_inches().tolist() == [8, 4]
+        assert new_figure(4, 2, keeps_shape=False).get_size_inches().tolist() == [8, 2]
+    assert gap_between_labels(9) < gap_between_labels(4.5)
+
+
+def test_settings_of_matplotlib_are_not_obeyed_and_text_stays_text(tmp_path: Path):
+    with mpl.rc_context({"lines.linewidth": 17}), styled():
+        figure = new_figure(2, 2)
+        (line,) = figure.subplots().plot([1, 2])
+        figure.suptitle("hello")
+        assert line.get_linewidth() < 17
+    save_figure(figure, tmp_path / "text.svg")
+    assert ">hello</text>" in (tmp_path / "text.svg").read_text()
 
 
 def test_the_same_figure_is_the_same_file(tmp_path: Path):

@@ -1,4 +1,5 @@
 import io
+import shutil
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,26 @@ def test_a_terminal_is_followed_until_the_run_is_over(tmp_path: Path, monkeypatc
     watch(tmp_path, console=Console(file=file, force_terminal=True, width=100, height=20))
     assert "epoch 1/20" in file.getvalue()
     assert "finished" in file.getvalue()
+
+
+def test_runs_that_a_sweep_starts_later_are_shown_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path / "first", *STARTED)
+    steps = iter([("second", *STARTED), ("first", ENDED), ("second", ENDED)])
+
+    def go_on(seconds: float) -> None:
+        name, *more = next(steps)
+        write(tmp_path / name, *more)
+
+    monkeypatch.setattr("time.sleep", go_on)
+    file = io.StringIO()
+    watch(tmp_path, console=Console(file=file, force_terminal=True, width=100, height=20))
+    assert "second" in file.getvalue()
+    assert not list(steps)
+
+
+def test_a_learn_that_is_done_ends_the_watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path / "work", *STARTED)
+    looks = iter([lambda: None, lambda: shutil.rmtree(tmp_path / "work")])
+    monkeypatch.setattr("time.sleep", lambda seconds: next(looks)())
+    watch(tmp_path / "work", console=Console(file=io.StringIO(), force_terminal=True, width=100, height=20))
+    assert not list(looks)

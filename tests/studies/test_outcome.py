@@ -125,6 +125,13 @@ def test_the_terminal_has_a_table_of_claims_where_there_are_any(outcome: Outcome
     assert "What the paper claims" not in shown(outcome.study.model_copy(update={"claims": ()}))
 
 
+def test_the_claims_name_the_scenario_of_the_paper_where_it_is_another_one(outcome: Outcome):
+    elsewhere = outcome.study.model_copy(update={"presets": ("cifar100-b50-inc10",)})
+    assert "cifar100-b50-inc10" in Outcome(elsewhere, outcome.runs).claims().title
+    assert "digits-b0-inc2" in outcome.claims().title
+    assert "digits," not in outcome.claims().title
+
+
 def test_a_method_without_a_boosted_network_leaves_its_claims_open(outcome: Outcome):
     runs = {name: [replace(run, variants={}) for run in group] for name, group in outcome.runs.items()}
     assert Finding.of(Claim(text="", metric="average", variant="boosted", first="large"), runs).text == "–"

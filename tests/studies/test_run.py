@@ -6,6 +6,9 @@ from tiny_runs import OVERRIDES
 from typer.testing import CliRunner
 
 from foster.cli import app
+from foster.experiment import parts
+from foster.studies.run import known_results
+from foster.studies.study import load_study, plan_study
 
 TINY = [override for override in OVERRIDES if not override.startswith("memory")]
 
@@ -38,6 +41,22 @@ def test_what_the_folder_of_results_has_is_not_trained(tmp_path: Path):
     assert found["variants"][0]["runs"][0]["accuracy"] == known["accuracy"]
     assert "67.08" in (tmp_path / "out" / "study.tex").read_text(), "the paper's number"
     assert not list(tmp_path.glob("out/*/settings.toml"))
+
+
+def test_only_finished_results_of_the_same_plug_ins_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    name = "cifar100-b0-inc10-wa-plain-s1993.json"
+    results = json.loads((Path(__file__).parents[2] / "results" / name).read_text())
+    runs = plan_study(load_study("table-1"), None, ["methods=wa", "protocols=cifar100-b0-inc10"])["wa"]
+    monkeypatch.setattr(parts, "plugin_hashes", lambda asked, names: {"lab": "a"})
+
+    def is_taken(**changes: object) -> bool:
+        (tmp_path / name).write_text(json.dumps(results | changes))
+        return bool(known_results(runs, tmp_path))
+
+    assert is_taken()
+    assert not is_taken(finished=False)
+    assert is_taken(environment={"plugins": {"lab": "a"}})
+    assert not is_taken(environment={"plugins": {"lab": "b"}})
 
 
 @pytest.mark.slow

@@ -61,6 +61,12 @@ def test_seeds_multiply_the_runs_and_what_a_study_varies_cannot_be_given():
         plan_study(load_study("old-head"), "digits", ["foster.new_on_old=zero"])
 
 
+def test_a_setting_of_the_user_replaces_that_of_all_variants(tmp_path: Path):
+    text = 'title = "a"\npresets = ["digits"]\nbase = ["epochs_scale=0.5", "seed=3"]\nvariants = [{name = "x"}]'
+    ((run,),) = plan_study(load_study(written_study(tmp_path, text)), None, ["epochs_scale=0.25"]).values()
+    assert (run.settings.epochs_scale, run.settings.seed) == (0.25, 3)
+
+
 def test_what_studies_share_is_one_run_with_the_shortest_of_its_names():
     studies = plan_studies(["exemplars", "components", "old-head"])
     runs = distinct_runs(studies)

@@ -183,16 +183,22 @@ def test_every_living_machine_has_its_places_and_a_process_its_share(local: _Loc
 
 
 def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(
-    stand_in: Callable[[str], None], local: _LocalRay, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stand_in: Callable[[str], None],
+    local: _LocalRay,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    stand_in(f'echo started; case "$*" in *-s1,*) mkdir {tmp_path}/was-lost && exit 77;; esac; exit 0')
+    monkeypatch.chdir(tmp_path)
+    stand_in(f'echo started $*; case "$*" in *-s1,*) mkdir {tmp_path}/was-lost && exit 77;; esac; exit 0')
     runs = plan_runs("digits", ["seed=1,2", "device=cpu"])
-    run.sweep(runs, tmp_path / "out", [Slot(is_remote=True)] * 2, cluster.Cluster(1, 2).start, after_run=lambda: None)
+    run.sweep(runs, Path("out"), [Slot(is_remote=True)] * 2, cluster.Cluster(1, 2).start, after_run=lambda: None)
     said = capsys.readouterr()
     assert f"{runs[0].name}: its machine is gone" in said.err
     assert "2 runs: 2 finished" in said.out
-    starts = [(tmp_path / "out" / f"{planned.name}.log").read_text().count("started") for planned in runs]
-    assert starts == [2, 1]
+    logs = [(tmp_path / "out" / f"{planned.name}.log").read_text() for planned in runs]
+    assert [log.count("started") for log in logs] == [2, 1]
+    assert f"--out {tmp_path}" in logs[0], "another machine has another current folder"
 
 
 @pytest.mark.parametrize("error", [ConnectionError, Exception])

@@ -215,6 +215,7 @@ def test_a_first_task_to_take_over_must_be_there_where_a_run_begins(
         ("weights=nowhere.safetensors", "weights: there is no file 'nowhere.safetensors'"),
         ("backbone=timm:resnet0", "backbone 'timm:resnet0'"),
         ("backbone=resnet33", "unknown backbone 'resnet33'"),
+        ("device=cuda:1", "device: 'cuda:1'"),
     ],
 )
 def test_what_would_make_every_run_fail_at_once_is_told_before_the_first(

@@ -60,9 +60,30 @@ def test_a_run_that_is_killed_or_says_nothing_is_reported_as_well(
 ):
     stand_in('case "$*" in *-s1,*) kill -9 $$;; *) exit 3;; esac')
     runs = plan_runs("digits", ["seed=1,2", "device=cpu"])
-    with pytest.raises(TrainingError, match=f"{runs[0].name}: ended by signal 9"):
+    with pytest.raises(TrainingError, match=rf"{runs[0].name}: ended by signal 9 .*memory"):
         sweep(runs, tmp_path / "out", [Slot()])
     assert f"{runs[1].name}: failed: exit code 3" in capsys.readouterr().err
+
+
+def test_the_reason_of_a_failure_is_of_the_last_execution(stand_in: Callable[[str], None], tmp_path: Path):
+    runs = plan_runs("digits", ["device=cpu"])
+    for script, reason in (("echo foster: the disk is full; exit 1", "the disk is full"), ("exit 3", "exit code 3")):
+        stand_in(script)
+        with pytest.raises(TrainingError, match=f"{runs[0].name}: {reason};"):
+            sweep(runs, tmp_path / "out", [Slot()])
+
+
+def test_a_run_goes_on_with_the_settings_that_changed_and_have_a_value(stand_in: Callable[[str], None], tmp_path: Path):
+    (begun,) = plan_runs("digits", ["device=cpu", f"data={tmp_path}"])
+    folder = tmp_path / "out" / begun.name
+    folder.mkdir(parents=True)
+    (folder / "settings.toml").write_text(begun.settings.toml())
+    stand_in('echo "$*"')
+    sweep(
+        plan_runs("digits", ["device=cpu", "checkpoint_minutes=7"]), tmp_path / "out", [Slot()], after_run=lambda: None
+    )
+    words = folder.with_name(f"{begun.name}.log").read_text().split()
+    assert words[3:] == ["resume", str(folder), "checkpoint_minutes=7.0", "--quiet"]
 
 
 def test_the_settings_of_a_waiting_run_are_those_that_were_checked(stand_in: Callable[[str], None], tmp_path: Path):

@@ -112,7 +112,6 @@ def head_norm_figure(archives: Sequence[Archive]) -> Figure:
 def _draw_norms(axes: Axes, archive: Archive, norms: NDArray[np.float32]) -> None:
     colour = look_of(archive.method).colour
     edges = np.cumsum((0, *archive.task_sizes))
-    edges = edges[edges <= len(norms)]
     axes.bar(range(len(norms)), norms, width=0.8, color=colour, alpha=0.45, linewidth=0)
     for first, last in itertools.pairwise(edges):
         mean = float(norms[first:last].mean()) if last > first else 0.0

@@ -201,14 +201,11 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
     curve = []
     if not bundle.is_closed_form:
         curve = page.tried("calibration", lambda: [Shown("calibration", reading, svg(calibration_figure(bundle)))])
-    # The closed form trains nothing, so the settings of a method have no effect.
-    unused = METHOD_SETTINGS if bundle.is_closed_form else {}
-    used = {key: value for key, value in manifest.settings.items() if key not in unused}
     part: dict[str, Any] = {
         "name": bundle.name,
         "path": bundle.folder,
         "environment": {"foster": manifest.foster, "method": manifest.method, "backbone": manifest.backbone},
-        "settings": _settings(used),
+        "settings": _settings(manifest.settings),
         "learns": _learns(bundle),
         "tested_on": "each photo left out in turn" if bundle.is_closed_form else "on held-out images",
         "figures": curve + [figure for kind in OF_A_BUNDLE for figure in page.drawn(kind, [bundle])],

@@ -213,15 +213,12 @@ def resumed_text(event: events.RunResumed, state: RunState) -> str:
     return f"resumed at task {event.task + 1}/{state.num_tasks} {reached}".rstrip()
 
 
-SMALLEST_LOSS = 0.001
-
-
 def losses_text(event: events.EpochEnded, state: RunState) -> str:
     """`loss 1.234 = L_LA 0.900 + L_KD 0.334`, or the total alone where it has one term."""
     terms = {name: value for name, value in event.losses.items() if name != "total"}
     total = event.losses.get("total", sum(terms.values()))
     if len(terms) < 2 or state.is_learn:
-        return f"loss {total:.3f}" if total >= SMALLEST_LOSS else f"loss below {SMALLEST_LOSS}"
+        return f"loss {total:.3f}"
     return f"loss {total:.3f} = " + " + ".join(f"{name} {value:.3f}" for name, value in terms.items())
 
 

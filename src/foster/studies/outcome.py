@@ -17,7 +17,7 @@ from foster.reports.groups import by_scenario, keeps_all_images, titled
 from foster.reports.results import RunResult
 from foster.reports.style import COLOURS, PAPER, End, Look, label_ends, new_figure, points, save_figure, styled
 from foster.reports.tables import Grid, latex, markdown, shown
-from foster.settings.datasets import CATALOGUE, SyntheticSettings
+from foster.settings.datasets import CATALOGUE
 from foster.studies.study import Claim, Metric, Study
 from foster.system.counts import ABSENT, mean_and_spread
 from foster.system.files import write_json, write_text
@@ -255,11 +255,8 @@ class Outcome:
 def _test_variance(run: RunResult) -> float:
     """The binomial variance of the accuracy in squared points, from the number of test images; 0 where that is not
     known."""
-    facts, shape = CATALOGUE.get(str(run.settings.get("dataset"))), run.settings.get("synthetic")
+    facts = CATALOGUE.get(str(run.settings.get("dataset")))
     num_images = facts.num_test if facts and run.evaluated_on == "test" else 0
-    if isinstance(shape, dict) and num_images:
-        sizes = SyntheticSettings.model_validate(shape)
-        num_images = sizes.num_classes * sizes.test_per_class
     return run.final_accuracy * (100 - run.final_accuracy) / num_images if num_images else 0.0
 
 

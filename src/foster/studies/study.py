@@ -65,8 +65,6 @@ class Study(Frozen):
     axis: str = ""
     """The name of that axis."""
     is_logarithmic: bool = False
-    swaps: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """By dataset: settings that replace others."""
     variants: tuple[Variant, ...] = Field(min_length=1)
     claims: tuple[Claim, ...] = ()
 
@@ -164,16 +162,16 @@ def _on_preset(
     # A setting of the user replaces that of the study.
     said = {override.partition("=")[0].strip() for override in overrides}
     planned: dict[str, list[PlannedRun]] = {}
-    dataset = plan_runs(preset, [], data=data, plugins=plugins)[0].settings.dataset
     for variant in study.variants:
-        chosen = [study.swaps.get(dataset, {}).get(pair, pair) for pair in variant.set]
-        keys = {pair.partition("=")[0] for pair in chosen}
+        keys = {pair.partition("=")[0] for pair in variant.set}
         clash = keys & said
         if clash:
             raise SettingsError(f"{min(clash)} is what the study varies ('{variant.name}'); it cannot be given here")
         base = [pair for pair in study.base if pair.partition("=")[0] not in keys | said]
         asked = f"in the study's variant '{variant.name}' or {COMMAND_LINE}"
-        planned[variant.name] = plan_runs(preset, [*base, *chosen, *overrides], data=data, plugins=plugins, asked=asked)
+        planned[variant.name] = plan_runs(
+            preset, [*base, *variant.set, *overrides], data=data, plugins=plugins, asked=asked
+        )
     return planned
 
 

@@ -148,7 +148,7 @@ def _axis(override: str) -> tuple[str, list[str]]:
     """The key and the values, as text, of one `key=value,value,...`."""
     key, separator, text = override.partition("=")
     key = key.strip()
-    if not separator or not key:
+    if not separator:
         raise SettingsError(f"'{override}' is not of the form key=value,value,...")
     return key, split_values(text)
 
