@@ -13,9 +13,8 @@ from small_learners import digits
 from torch import Tensor
 
 import foster
-from foster.data.photos.decode import Resizing
 from foster.errors import DataError
-from foster.learner.check import KINDS, SIDE, CheckReport, Finding, Photo, check_photos, describer_for
+from foster.learner.check import KINDS, SIDE, CheckReport, Finding, Photo, check_photos, classifier_for
 from foster.learner.learner import Learner
 from foster.networks.statistics import unit_roots
 
@@ -25,7 +24,7 @@ THINGS = ("house", "star", "clock")
 class Colours:
     """Describes a photo by its mean colours in nine fields."""
 
-    resizing = Resizing(12, 12)
+    image_size = (12, 12)
 
     def described(self, images: Tensor) -> tuple[Tensor, Tensor]:
         colours = images.float().unfold(2, 4, 4).unfold(3, 4, 4).mean((4, 5)).flatten(1)
@@ -35,7 +34,7 @@ class Colours:
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Twelve photos each of three things, told apart by a colour of their own."""
-    monkeypatch.setattr("foster.learner.check.describer_for", lambda learner, device: Colours())
+    monkeypatch.setattr("foster.learner.check.classifier_for", lambda learner, device: Colours())
     for number, thing in enumerate(THINGS):
         (tmp_path / "photos" / thing).mkdir(parents=True)
         chance = np.random.default_rng(number)
@@ -145,20 +144,8 @@ def test_too_few_classes_are_not_judged_and_nothing_readable_is_an_error(photos:
         check_photos(tmp_path / "bad")
 
 
-def test_a_bundle_describes_with_its_own_network(learner: Learner) -> None:
-    describer = describer_for(learner, "cpu")
-    assert describer.resizing == learner.resizing
-    images, _ = digits("zero", last=3)
-    probability, features = describer.described(images)
-    assert torch.equal(probability, learner.classifier().probabilities(images))
-    assert len(features) == 3
-    with pytest.raises(DataError, match="learn"):
-        describer_for(foster.Learner(), "cpu")
-
-
-def test_without_one_the_pretrained_backbone_does() -> None:
-    describer = describer_for(None, "cpu")
-    probability, features = describer.described(torch.zeros(2, 3, SIDE, SIDE, dtype=torch.uint8))
+def test_without_a_bundle_the_pretrained_backbone_describes_photos() -> None:
+    probability, features = classifier_for(None, "cpu").described(torch.zeros(2, 3, SIDE, SIDE, dtype=torch.uint8))
     assert probability.shape == (2, 0)
     assert features.shape == (2, 1280)
 

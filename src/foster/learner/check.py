@@ -1,7 +1,7 @@
 """Photos are checked before they are learned: unreadable files, duplicates, labels that are probably wrong."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -164,20 +164,13 @@ class _Seen:
     features: Tensor
 
 
-class Describer(NamedTuple):
-    """From images uint8 `[N, 3, H, W]` of one size to probabilities `[N, C]`, C = 0 without classes, and features."""
-
-    resizing: Resizing
-    described: Callable[[Tensor], tuple[Tensor, Tensor]]
-
-
-def describer_for(learner: Learner | None, device: str) -> Describer:
-    """The bundle's network, else the pretrained backbone."""
+def classifier_for(learner: Learner | None, device: str) -> Classifier:
+    """The bundle's network, else the pretrained backbone, which has no classes."""
     if learner is not None:
-        return Describer(learner.resizing, learner.classifier().described)
+        return learner.classifier()
     resizing = Resizing(SIDE, SIDE)
     network, preprocessing = frozen_network(choose_backbone(PRETRAINED, resizing.size), resizing)
-    return Describer(resizing, Classifier(network, preprocessing).to(find_device(device)).described)
+    return Classifier(network, preprocessing).to(find_device(device))
 
 
 def check_photos(
@@ -203,9 +196,9 @@ def check_photos(
     photos = find_photos(source)
     others = find_photos(test) if test is not None else None
     learner = Learner.load(bundle, device=device) if isinstance(bundle, str | Path) else bundle
-    describer = describer_for(learner, device) if has_labels_judged or learner else None
+    classifier = classifier_for(learner, device) if has_labels_judged or learner else None
     remarks: list[str] = []
-    seen, findings = _look(photos, describer, listener)
+    seen, findings = _look(photos, classifier, listener)
     tests, unreadable = _look(others, None, listener, is_test=True) if others else ([], [])
     everything = [*seen, *tests]
     findings += [*unreadable, *_small(photos, everything)]
@@ -216,7 +209,7 @@ def check_photos(
     known = learner.knowledge if learner else None
     if known is not None:
         findings += _kept_elsewhere(seen, known)
-    if has_labels_judged and describer:
+    if has_labels_judged:
         mislabelled, more_remarks = _mislabelled(seen, groups, known)
         findings += mislabelled
         remarks += more_remarks
@@ -232,10 +225,10 @@ def check_photos(
 
 
 def _look(
-    photos: Photos, describer: Describer | None, listener: events.Listener, is_test: bool = False
+    photos: Photos, classifier: Classifier | None, listener: events.Listener, is_test: bool = False
 ) -> tuple[list[_Seen], list[Finding]]:
     """Decode every photo once; unreadable ones become findings."""
-    resizing = describer.resizing if describer else None
+    resizing = Resizing(*classifier.image_size) if classifier else None
 
     def look(picture: Image.Image) -> tuple[tuple[int, int], Sketch, Tensor | None]:
         return picture.size, sketch(picture), resizing(picture) if resizing else None
@@ -250,7 +243,7 @@ def _look(
         images = [image for _, _, image in batch.results if image is not None]
         hashes = [image_id(image) for image in images] or [""] * len(batch.results)
         nothing = torch.empty(len(batch.results), 0)
-        described = describer.described(torch.stack(images)) if describer and images else (nothing, nothing)
+        described = classifier.described(torch.stack(images)) if classifier and images else (nothing, nothing)
         for k, (size, drawn, _), *facts in zip(batch.positions, batch.results, hashes, *described, strict=True):
             seen.append(_Seen(photo(k), size, drawn, *facts))
         listener(events.Decoding(photos.title.strip("'"), batch.num_done, len(photos)))

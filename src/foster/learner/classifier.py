@@ -50,6 +50,7 @@ class Classifier(nn.Module):
         # One layout everywhere, since layouts round differently; on a CPU this one takes three quarters of the time.
         self.network = channels_last(network)
         self.temperature = temperature
+        self.image_size = preprocessing.size
         self.normaliser = Normaliser(preprocessing.mean, preprocessing.std)
         self.register_buffer("class_means", None)
         self.eval()

@@ -170,10 +170,9 @@ class Learner:
             settings = learner_settings(base=settings, has_learned=self.knowledge is not None, **changes)
         photos = find_photos(source, labels)
         check_engine(settings.engine, settings.device)
-        with opened(work_folder) as work:
-            limits: dict[str, Any] = {"max_drop": max_drop, "minutes": minutes, "listener": listener, "stop": stop}
-            with explained_memory_errors(find_device(settings.device)):
-                plan = make_plan(self.knowledge, settings, photos, self._backbone, work=work, **limits)
+        limits: dict[str, Any] = {"max_drop": max_drop, "minutes": minutes, "listener": listener, "stop": stop}
+        with opened(work_folder) as work, explained_memory_errors(find_device(settings.device)):
+            plan = make_plan(self.knowledge, settings, photos, self._backbone, work=work, **limits)
             learn = learn_in_closed_form if plan.settings.method == CLOSED_FORM else learn_by_training
             knowledge, report = learn(plan)
         decided = {"method": knowledge.method, "backbone": knowledge.backbone, "image_size": knowledge.resizing.size}

@@ -74,8 +74,7 @@ MANY_STEPS = 5000
 
 def learn_by_training(asked: Plan) -> tuple[Knowledge, LearnReport]:
     """Learn the classes of the photos by the phases of a method."""
-    with explained_memory_errors(find_device(asked.settings.device)):
-        plan = plan_training(asked)
+    plan = plan_training(asked)
     if plan.num_training_images < MIN_IMAGES:
         raise DataError(f"one image is too little to learn from; give {MIN_IMAGES} or more (in {plan.photos.title})")
     if plan.max_drop is not None and plan.uncompared:
