@@ -95,6 +95,8 @@ LARGE = torch.zeros(6, 3, 9, 8, dtype=torch.uint8)
         ((IMAGES, IMAGES.images), "ImageSet"),
         ((IMAGES, replace(IMAGES, class_names=("a", "c"))), "classes"),
         ((replace(IMAGES, class_names=("a", "a")),) * 2, "same name"),
+        ((replace(IMAGES, class_names=("a", "b", "c")),) * 2, "3 classes, not 2"),
+        ((replace(IMAGES, class_names=()),) * 2, "0 classes"),
         ((IMAGES, replace(IMAGES, labels=torch.arange(6))), "0 to 1"),
         ((IMAGES.select(IMAGES.labels == 1), IMAGES), "'a'"),
         ((IMAGES, replace(IMAGES, stack=LARGE)), "8 x 8.*9 x 8"),

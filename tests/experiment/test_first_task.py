@@ -55,7 +55,9 @@ def test_methods_whose_first_task_is_the_same_take_it_over_from_each_other(whole
 def test_what_comes_after_the_first_task_may_differ(whole: Path):
     changes = ("foster.beta_boost=0.5", "foster.boost.epochs=1", "order_seed=1993")  # which is the seed's own order
     changed = tiny_settings("foster", f"first_task_from={whole}", *changes)
-    assert first_task(changed) is not None
+    first = first_task(changed)
+    assert first is not None
+    assert first.seconds == RunFolder(whole).read_results()["task_seconds"][0]
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,13 @@ def test_a_new_run_takes_no_folder_that_holds_anything_and_leaves_it_as_it_is(tm
         folder.check_free()
 
 
+def test_the_command_that_continues_a_run_trusts_the_plug_ins_that_were_just_run(tmp_path: Path):
+    folder = RunFolder(tmp_path / "a run")
+    assert folder.resume_command() == folder.resume_command(tiny_settings()) == f"foster resume '{folder.path}'"
+    with_plugin = tiny_settings().model_copy(update={"plugins": ("my_lab",)})
+    assert folder.resume_command(with_plugin) == f"foster resume '{folder.path}' --trust-plugins"
+
+
 @pytest.mark.parametrize("has_begun", [False, True])
 def test_a_run_into_a_folder_that_is_being_written_names_the_process_that_writes(
     tmp_path: Path, has_begun: bool

@@ -54,11 +54,6 @@ def load(
     """The dataset `name`. `follower` gets the progress of a download, and `loader` decodes photos."""
     facts = dataset_facts(name, asked)
     train, test = _read(facts, Request(**vars(asked), follower=follower, loader=loader, facts=facts))
-    if facts.num_classes and len(train.class_names) != facts.num_classes:
-        raise DataError(f"dataset '{name}' has {len(train.class_names)} classes, not {facts.num_classes} as announced")
-    if facts.image_size and facts.image_size not in train.image_size:
-        height, width = train.image_size
-        raise DataError(f"dataset '{name}' has images of {height} x {width}, not of {facts.image_size} as announced")
     return Dataset(name, train, test, facts.mean, facts.std)
 
 
@@ -82,20 +77,22 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(images, ImageSet) for images in pair)):
         raise DataError(f"dataset '{facts.name}': its function must return training and test images, an ImageSet each")
     train, test = pair
-    if train.class_names != test.class_names:
-        raise DataError(f"dataset '{facts.name}': the training and the test images name different classes")
-    if len(set(train.class_names)) < train.num_classes:
-        raise DataError(f"dataset '{facts.name}': two of its classes have the same name")
-    for images in pair:
-        if bool(((images.labels < 0) | (images.labels >= images.num_classes)).any()):
-            raise DataError(f"dataset '{facts.name}': the labels must lie in 0 to {images.num_classes - 1}")
-    if train.image_size != test.image_size:
-        sizes = " and ".join(f"{images.image_size[0]} x {images.image_size[1]}" for images in pair)
-        raise DataError(f"dataset '{facts.name}': the training and the test images are of two sizes, {sizes}")
-    counts = train.class_counts()
-    if not counts.all():
-        name = train.class_names[int(counts.argmin())]
-        raise DataError(f"dataset '{facts.name}': class '{name}' has no training image")
+    names = train.class_names
+    without = [name for name, count in zip(names, train.class_counts().tolist(), strict=True) if not count]
+    sizes = [f"{height} x {width}" for height, width in (train.image_size, test.image_size)]
+    labels, side = torch.cat([train.labels, test.labels]), facts.image_size
+    problems = {
+        "the training and the test images name different classes": names != test.class_names,
+        "two of its classes have the same name": len(set(names)) < len(names),
+        f"it has {len(names)} classes, not {facts.num_classes} as announced": facts.num_classes not in (0, len(names)),
+        f"the labels must lie in 0 to {len(names) - 1}": bool(((labels < 0) | (labels >= len(names))).any()),
+        f"the training and the test images are of two sizes, {' and '.join(sizes)}": sizes[0] != sizes[1],
+        f"its images are {sizes[0]}, not of {side} as announced": side not in (0, *train.image_size),
+        f"there is no training image of the classes {without[:5]}": bool(without),
+    }
+    for problem, is_there in problems.items():
+        if is_there:
+            raise DataError(f"dataset '{facts.name}': {problem}")
     return train, test
 
 
