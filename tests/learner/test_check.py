@@ -117,6 +117,7 @@ def test_photos_that_a_bundle_has_learned_are_judged_by_the_other_photos(learner
     names[wrong] = "zero"
     report = check_photos((exemplars.images, names), learner)
     assert [finding.photos[0].name for finding in report.of_kind("mislabelled")] == [f"image {wrong}"]
+    assert [finding.photos[0].name for finding in report.of_kind("kept-elsewhere")] == [f"image {wrong}"]
     (remark,) = check_photos((exemplars.images[:4], names[:4]), learner).remarks
     assert "4 photos" in remark
 

@@ -165,6 +165,10 @@ def test_with_sums_alone_the_head_is_the_same(weights: Path, tmp_path: Path) -> 
     assert int((store.answers >= 0).sum()) == 40, "those of the last learn are still known"
     reports = [learner.forget("two") for learner in learners]
     assert [(report.is_estimated, report.uncompared) for report in reports] == [(False, ()), (True, ("zero", "both"))]
+    for learner in learners:
+        assert known(learner).familiarity is not None
+        learner.forget("both")
+        assert known(learner).familiarity is None, "with one class, nothing is unknown"
 
 
 def test_a_forgotten_class_leaves_nothing_but_the_classes_that_stay(weights: Path, tmp_path: Path) -> None:

@@ -138,6 +138,12 @@ def test_a_file_that_cannot_be_read_is_looked_at_once_and_a_huge_one_not_at_all(
     assert sorted(opened) == ["1-photo.png", "broken.png", "huge.png"]
 
 
+def test_a_photo_that_claims_an_absurd_size_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = PhotosToLabel(queue(tmp_path / "queue", 1), FeedbackFolder(tmp_path / "feedback"))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1)
+    assert waiting.all() == []
+
+
 def test_a_preview_is_small_and_upright() -> None:
     file = io.BytesIO()
     exif = Image.Exif()

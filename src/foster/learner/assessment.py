@@ -41,6 +41,10 @@ class ClassAccuracy:
     def accuracy(self) -> float:
         return 100.0 * self.num_right / self.num_images
 
+    def record(self) -> dict[str, Any]:
+        facts = {"label": self.name, "images": self.num_images}
+        return {**facts, "accuracy": self.accuracy, "mistaken_for": self.mistaken_for}
+
 
 @dataclass(frozen=True)
 class UnknownReport:
@@ -97,15 +101,6 @@ class EvaluationReport:
 
     def record(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        classes = [
-            {
-                "label": entry.name,
-                "images": entry.num_images,
-                "accuracy": entry.accuracy,
-                "mistaken_for": entry.mistaken_for,
-            }
-            for entry in self.classes
-        ]
         return {
             "accuracy": self.accuracy,
             "class_accuracy": self.class_accuracy,
@@ -113,7 +108,7 @@ class EvaluationReport:
             "images_trained_on": self.num_trained_on,
             "confusion": {name: dict(row) for name, row in self.confusion.items()},
             "calibration_error": self.calibration_error,
-            "classes": classes,
+            "classes": [entry.record() for entry in self.classes],
             "unknown": self.unknown.record() if self.unknown else None,
             "unknown_classes": dict(self.unknown_classes),
             "empty_classes": list(self.empty_classes),

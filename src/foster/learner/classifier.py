@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from foster.bundle.manifest import Preprocessing
 from foster.data.images import Stack, as_stack
 from foster.evaluation.predict import nearest_mean_scores
+from foster.learner.calibration import probabilities
 from foster.networks.heads import RootHead
 from foster.networks.modules import Normaliser, channels_last
 from foster.networks.network import Network
@@ -67,7 +68,7 @@ class Classifier(nn.Module):
         return nearest_mean_scores(features, self.class_means)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self._probabilities(self.scores_of(self._features(images)))
+        return probabilities(self.scores_of(self._features(images)), self.temperature)
 
     def all_scores(self, images: Stack | Tensor) -> Tensor:
         """Scores of any number of images from anywhere, on the CPU."""
@@ -96,10 +97,10 @@ class Classifier(nn.Module):
         def describe(batch: Tensor) -> tuple[Tensor, Tensor]:
             features = self._features(batch)
             seen = unit_roots(features) if isinstance(self.network.head, RootHead) else features
-            return self._probabilities(self.scores_of(features)), seen
+            return probabilities(self.scores_of(features), self.temperature), seen
 
-        probabilities, features = self._in_batches(describe, images)
-        return probabilities, features
+        probability, features = self._in_batches(describe, images)
+        return probability, features
 
     def _in_batches(
         self, forward: Callable[[Tensor], tuple[Tensor, ...]], images: Stack | Tensor, is_reproducible: bool = False
@@ -129,9 +130,6 @@ class Classifier(nn.Module):
             ):
                 parts = list(pool.map(torch.no_grad()(compute), stack.split(size)))
             return tuple(torch.cat(column)[:num_images] for column in zip(*parts, strict=True))
-
-    def _probabilities(self, scores: Tensor) -> Tensor:
-        return nn.functional.softmax(scores / self.temperature, dim=1)
 
     def prepared(self, images: Tensor) -> Tensor:
         """What the network sees: normalised images."""

@@ -27,7 +27,6 @@ from foster.seeding import Address, generator
 from foster.system.files import user_path, write_bytes, write_json
 from foster.version import __version__
 
-ENDING = ".onnx"
 INPUT, OUTPUT = "images", "probabilities"
 TOLERANCE = 1e-3
 MAX_CHECKED = 128
@@ -179,9 +178,9 @@ def as_onnx(module: Exported, example: Tensor, facts: str) -> tuple[bytes, Run]:
 
 
 def check_target(file: Path) -> None:
-    """Refuse a name with another ending than that of the kind of file that is written."""
-    if file.suffix.lower() != ENDING:
-        raise SettingsError(f"cannot export to '{file}': the file's name must end in {ENDING}")
+    """Refuse a name with another ending."""
+    if file.suffix.lower() != ".onnx":
+        raise SettingsError(f"cannot export to '{file}': the file's name must end in .onnx")
 
 
 @contextmanager

@@ -235,12 +235,11 @@ def files_together(
     """The images of each group of classes. The classes take turns, so that the first images are some of each; equal
     images are kept once, and `quota` in all."""
     result = []
-    for group in groups:
+    for group in groups if by_class else ():
         members = [by_class[k] for k in group if k < len(by_class)]
         turns = itertools.chain.from_iterable(itertools.zip_longest(*members))
-        different = members[0] if len(members) == 1 else tuple(dict(filter(None, turns)).items())[:quota]
-        result.append(different)
-    return result if by_class else []
+        result.append(members[0] if len(members) == 1 else tuple(dict(filter(None, turns)).items())[:quota])
+    return result
 
 
 def _without_names(knowledge: Knowledge, names: set[str]) -> Knowledge:
