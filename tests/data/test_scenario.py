@@ -64,7 +64,9 @@ def test_the_tasks_share_out_every_image_once(dataset: Dataset, scenario: Scenar
 
 def test_a_task_names_no_class_that_is_still_to_come(scenario: Scenario) -> None:
     assert [task.new_images.num_classes for task in scenario] == [4, 7, 10]
-    assert scenario.test_up_to(1).class_names == scenario.class_names[:7]
+    test = scenario.test_up_to(1)
+    assert test.class_names == scenario.class_names[:7]
+    assert test.labels.bincount().tolist() == [2] * 7
 
 
 def test_a_first_task_without_a_test_image_is_refused_and_a_later_one_is_not(dataset: Dataset) -> None:

@@ -70,8 +70,6 @@ class Experiment:
         with explained_memory_errors(find_device(settings.device)):
             follower = Follower(self._tell, stop)
             self.scenario = load_scenario(settings, follower)
-            self._remarks = settings.remarks(len(self.scenario))
-            """Warnings to write once the folder exists."""
             mean, std = backbone.mean or self.scenario.mean, backbone.std or self.scenario.std
             computing = engine_settings(settings.engine, backbone.is_builtin)
             self.engine = build_engine(computing, settings.device, mean, std)
@@ -95,7 +93,7 @@ class Experiment:
         folder = str(self.folder.path) if self.folder.can_resume else ""  # a temporary folder is not named
         self._is_writing = True
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
-        for remark in self._remarks:
+        for remark in self.settings.remarks(len(self.scenario)):
             self._warn(remark)
         resume = self.folder.resume_command(self.settings) if self.folder.can_resume else ""
         memory_errors = explained_memory_errors(self.engine.device, self.settings.batch_size, resume)
