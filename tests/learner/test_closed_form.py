@@ -192,6 +192,17 @@ def test_a_forgotten_class_leaves_nothing_but_the_classes_that_stay(weights: Pat
     assert ids[0] == ids[1]
 
 
+def test_a_class_that_was_merged_twice_is_forgotten_with_all_its_earlier_names(weights: Path) -> None:
+    learner = frozen_learner(weights)
+    learner.learn(digits(*FOUR, last=5))
+    learner.merge(["zero", "one"], "low")
+    learner.merge(["low", "two"], "lower")
+    learner.forget("lower")
+    told = json.dumps([dict(entry) for entry in known(learner).history])
+    assert "three" in told
+    assert not [name for name in ("zero", "one", "low", "two") if name in told]
+
+
 def test_a_photo_that_was_taken_for_the_forgotten_class_was_wrong_before(weights: Path) -> None:
     learner = frozen_learner(weights)
     learned = learner.learn(together(*(digits(name, last=30) for name in ("eight", "one", "nine"))))

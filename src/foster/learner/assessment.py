@@ -142,7 +142,7 @@ def assess(
         unreadable += photos.unreadable({asked[k]: reason for k, reason in batch.unreadable.items()})
         for position, image in zip(batch.positions, batch.results, strict=True):
             true.append(ids.get(photos.labels[asked[position]], -1))
-            num_trained_on += true[-1] >= 0 and image_id(image) in learned
+            num_trained_on += image_id(image) in learned
         if batch.results:
             described = classifier.described(torch.stack(batch.results))
             probability.append(described[0])

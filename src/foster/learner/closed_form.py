@@ -250,7 +250,7 @@ def _features_of(photos: Sequence[Seen], classifier: Classifier, work: WorkFolde
     if work is None:
         return stored_features(classifier.features(images))
     key = hashlib.sha256(" ".join((backbone_key, *(photo.id for photo in photos))).encode()).hexdigest()[:32]
-    saved = work.saved_features(key, (len(images), classifier.network.feature_size))
+    saved = work.saved_features(key)
     if saved is None:
         saved = stored_features(classifier.features(images))
         work.save_features(key, saved)

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -96,13 +95,10 @@ class WorkFolder:
             )
         return progress
 
-    def saved_features(self, key: str, shape: tuple[int, int]) -> Tensor | None:
-        """Features of these photos that an interrupted `learn` has computed; None where there are none."""
-        path = self._features_file(key)
-        with suppress(OSError, SafetensorError, KeyError, ValueError):
-            features = load_file(path)["features"]
-            if features.shape == shape and features.dtype is torch.float16:
-                return features
+    def saved_features(self, key: str) -> Tensor | None:
+        """The features with this key that an interrupted `learn` has computed; None if there are none."""
+        with suppress(OSError, SafetensorError):
+            return load_file(self._features_file(key))["features"]
         return None
 
     def save_features(self, key: str, features: Tensor) -> None:
