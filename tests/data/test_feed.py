@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, combinations
 
 import pytest
 import torch
@@ -167,12 +167,13 @@ def test_batches_tell_which_images_they_hold_where_that_is_asked_for() -> None:
 
 
 def test_a_second_view_is_augmented_by_other_numbers_and_leaves_the_first_as_it_was() -> None:
-    feed = make_feed(numbered(11), SHIFT, 4, ADDRESS, CPU, "auto", 2)
+    feed = make_feed(numbered(11), SHIFT, 4, ADDRESS, CPU, "auto", 3)
     found = list(feed.batches(3))
     assert same(found, list(feed_of(11, augmentation=SHIFT).batches(3)))
-    (seconds,) = zip(*(batch.other_views for batch in found), strict=True)
+    seconds, thirds = zip(*(batch.other_views for batch in found), strict=True)
     assert [len(images) for images in seconds] == [4, 4, 3]
-    assert not any(torch.equal(images, batch.images) for images, batch in zip(seconds, found, strict=True))
+    for views in zip((batch.images for batch in found), seconds, thirds, strict=True):
+        assert not any(torch.equal(one, other) for one, other in combinations(views, 2))
     again = [batch.other_views[0] for batch in feed.batches(3, 1)]
     assert all(map(torch.equal, again, seconds[1:]))
 
@@ -189,6 +190,14 @@ def test_each_step_draws_a_replay_batch_that_its_epoch_and_number_decide(count: 
     assert count < 4 or all(len(batch.labels.unique()) == 4 for batch in whole)
     assert same(drawn(0, 1), whole[1:])
     assert not same(drawn(1), whole)
+
+
+def test_a_replay_batch_is_not_drawn_by_the_numbers_that_order_the_images() -> None:
+    feed = make_feed(numbered(8), Augmentation(), 8, ADDRESS, CPU, "auto", 1, True, numbered(8))
+    for epoch in range(3):
+        (batch,) = feed.batches(epoch)
+        assert batch.replay is not None
+        assert not torch.equal(batch.index, batch.replay.index)
 
 
 @pytest.mark.gpu

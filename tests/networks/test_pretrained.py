@@ -29,7 +29,9 @@ def test_a_package_that_is_not_installed_is_named_with_what_to_do(monkeypatch: p
 
 
 def test_a_chosen_backbone_has_the_weights_of_the_package() -> None:
-    made = choose_backbone("efficientnet_lite0", (64, 64)).make().state_dict()
+    choice = choose_backbone("efficientnet_lite0", (64, 64))
+    assert (choice.mean, choice.std) == ((0.5,) * 3, (0.5,) * 3), "the normalisation of the published network"
+    made = choice.make().state_dict()
     tensors = packaged_weights("efficientnet_lite0")
     assert all(torch.equal(*pair) for pair in zip(made.values(), tensors[:-2], strict=True))
 
