@@ -98,6 +98,16 @@ def test_a_damaged_checkpoint_is_passed_over_and_never_kept_in_place_of_a_good_o
     assert saved_value(CheckpointStore(tmp_path).load(no_warning)) == 6
 
 
+def test_a_manifest_in_which_one_digit_has_changed_is_passed_over(tmp_path: Path):
+    fill(tmp_path)
+    path, warned = tmp_path / "manifest-00000005.json", []
+    text = path.read_text(encoding="utf-8")
+    assert text.count("0.1") == 1
+    path.write_text(text.replace("0.1", "0.2"), encoding="utf-8")
+    assert saved_value(CheckpointStore(tmp_path).load(warned.append)) == 4
+    assert str(path) in warned[0]
+
+
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("filled") / "checkpoints"
