@@ -385,9 +385,9 @@ def _probabilities(features: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     weight, bias = discriminants_of_few(known, SHRINKAGE)
     scores = features @ weight.T + bias
     scores[counts], is_judged = left_out_scores(known, SHRINKAGE, features[counts], labels[counts])
-    honest = scores[counts][is_judged]
-    scale = (spread_of(honest) if len(honest) else 0.0) / USUAL_SPREAD or 1.0
-    temperature = fit_temperature(honest / scale, labels[counts][is_judged])
+    left_out = scores[counts][is_judged]
+    scale = (spread_of(left_out) if len(left_out) else 0.0) / USUAL_SPREAD or 1.0
+    temperature = fit_temperature(left_out / scale, labels[counts][is_judged])
     return probabilities(scores / scale, temperature or 1.0)
 
 

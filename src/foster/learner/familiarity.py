@@ -78,6 +78,7 @@ class Familiarity:
         return replace(self, statistics=self.statistics.regrouped(groups)).calibrated(held_out)
 
     def _with_usual(self, probability: Tensor, nearness: Tensor) -> "Familiarity":
+        """With the usual values and the threshold of photos with these probabilities `[n, C]` and nearness `[n]`."""
         measured = torch.stack((_logit_of_confidence(probability), nearness))
         # Each photo is scored by what is usual for the others, as a new photo is.
         num_others = measured.shape[1] - 1

@@ -654,8 +654,8 @@ def read_photos(photos: Photos, resizing: Resizing, max_unreadable: int | None =
 
 
 def read_for_training(photos: Photos, resizing: Resizing, loader: PhotoLoader) -> ReadPhotos:
-    """The same for a learner. Photos above the size of small images are kept a seventh larger than the network sees
-    them, by `loader`; each gets the id of what the network sees."""
+    """All photos for a training. Small images are read at one size; larger photos are kept by `loader` a seventh larger
+    than the network sees them, and each gets the id of what the network sees."""
     if not keeps_photos(resizing):
         return read_photos(photos, resizing, loader.max_unreadable)
     if loader.place != "disk":
