@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from foster.cli import app
 from foster.errors import SettingsError
+from foster.studies.study import load_study, plan_study
 from foster.sweep.grid import plan_runs
 
 
@@ -60,6 +61,23 @@ def test_a_cluster_is_told_of_before_it_is_there(
     assert "foster-cil[cluster]" in done.err
 
 
+def test_a_dry_run_of_a_study_tells_what_is_finished_and_which_results_are_known(tmp_path: Path):
+    planned = plan_study(load_study("beta"), "digits")
+    (run,) = planned["0.97"]
+    (tmp_path / run.name).mkdir()
+    (tmp_path / run.name / "settings.toml").write_text(run.settings.toml())
+    (tmp_path / run.name / "results.json").write_text('{"finished": true}')
+    words = ["study", "beta", "--preset", "digits", "--dry-run", "--out", str(tmp_path)]
+    lines = CliRunner().invoke(app, words).output.splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == ["waiting", "waiting", "finished", *["waiting"] * 3]
+    results = Path(__file__).parents[2] / "results"
+    part = ["study", "table-1", "methods=wa", "protocols=cifar100-b0-inc10", "--results", str(results), "--dry-run"]
+    assert CliRunner().invoke(app, part).output.split() == [
+        "known",
+        str(results / "cifar100-b0-inc10-wa-plain-s1993.json"),
+    ]
+
+
 def test_a_dry_run_of_studies_starts_none(tmp_path: Path):
     out = tmp_path / "none"
     dry = CliRunner().invoke(app, ["study", "beta", "--preset", "digits", "--dry-run", "--out", str(out)])
@@ -70,7 +88,7 @@ def test_a_dry_run_of_studies_starts_none(tmp_path: Path):
     assert taken_over.exit_code == SettingsError.exit_code
     assert f"first_task_from: '{out}'" in taken_over.stderr
     several = CliRunner().invoke(app, ["study", "components", "beta", "old-head", "--preset", "digits", "--dry-run"])
-    assert several.output.splitlines()[-1].startswith("14 different runs, 14 of them"), "not 16: three are one"
+    assert several.output.splitlines()[-1].startswith("14 runs, "), "not 16: three are one"
     twice = CliRunner().invoke(app, ["study", "beta", "gamma", "beta", "--dry-run"])
     assert "'beta'" in twice.stderr
     unnamed = CliRunner().invoke(app, ["study", "seed=1,2"])

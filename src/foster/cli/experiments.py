@@ -298,7 +298,7 @@ def study(
     from foster.studies.run import preview, run_studies
 
     if is_dry_run:
-        typer.echo(preview(studies, folder, results or Path("results")))
+        typer.echo(preview(studies, folder, results or Path("results"), jobs_per_gpu, jobs))
     else:
         run_studies(studies, folder, results or Path("results"), jobs_per_gpu=jobs_per_gpu, jobs=jobs, cluster=cluster)
 

@@ -14,8 +14,8 @@ from foster.settings.experiment import Settings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.studies.outcome import Outcome
 from foster.studies.study import PlannedStudy, distinct_runs
+from foster.sweep import run as sweep
 from foster.sweep.grid import PlannedRun
-from foster.sweep.run import execute, placed
 from foster.system.output import show
 
 
@@ -34,7 +34,7 @@ def run_studies(
     all_runs = distinct_runs(studies)
     done = known_results(all_runs, results)
     runs = [run for run in all_runs if run.settings.toml() not in done]
-    homes = {run.settings.toml(): out / run.name for run in placed(runs, out)}
+    homes = {run.settings.toml(): out / run.name for run in sweep.placed(runs, out)}
     open_studies = list(studies)
 
     def write_finished() -> None:
@@ -52,22 +52,16 @@ def run_studies(
 
     write_finished()
     if open_studies:
-        execute(runs, out, jobs_per_gpu, jobs, cluster, write_finished)
+        sweep.execute(runs, out, jobs_per_gpu, jobs, cluster, write_finished)
 
 
-def preview(studies: Sequence[PlannedStudy], out: Path, results: Path) -> str:
-    """A line for each run of each variant, with its results file if there is one; and how many are to be trained."""
+def preview(studies: Sequence[PlannedStudy], out: Path, results: Path, jobs_per_gpu: int, jobs: int) -> str:
+    """A line for each results file that is taken, and for each other run its state."""
     all_runs = distinct_runs(studies)
     known = known_results(all_runs, results)
-    placed([run for run in all_runs if run.settings.toml() not in known], out)  # checks them
-    lines = []
-    for each in studies:
-        for variant, runs in each.planned.items():
-            for run in runs:
-                found = known.get(run.settings.toml())
-                lines.append(f"{each.name}: {variant}: {run.name}" + (f" (in {found.path})" if found else ""))
-    num_missing = len(all_runs) - len(known)
-    return "\n".join([*lines, f"{len(all_runs)} different runs, {num_missing} of them to be trained, in {out}"])
+    missing = [run for run in all_runs if run.settings.toml() not in known]
+    lines = [f"{'known':<12}{result.path}" for result in known.values()]
+    return "\n".join([*lines, *([sweep.preview(missing, out, jobs_per_gpu, jobs)] if missing else [])])
 
 
 def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResult]:
