@@ -30,7 +30,7 @@ from foster.networks.modules import training_mode
 from foster.networks.network import Network
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
-from foster.settings.foster import FosterSettings
+from foster.settings.methods import FosterSettings
 from foster.training.engine import Engine
 from foster.training.optim import Optimizer
 from foster.training.phase import Phase

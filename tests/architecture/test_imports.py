@@ -162,7 +162,7 @@ def test_nothing_knows_a_method_but_its_file_and_its_settings() -> None:
     wrong = [
         f"{name}:{node.lineno} {found}"
         for name in modules()
-        if not any(is_part_of(name, part) for part in ("methods", "settings.methods", "settings.foster"))
+        if not any(is_part_of(name, part) for part in ("methods", "settings.methods"))
         for node in ast.walk(tree(name))
         for found in methods_named(node, classes)
         if f"{name} {found}" not in NAMES_ALLOWED and name not in KNOWING_METHODS

@@ -9,7 +9,7 @@ from foster.data.imagenet import class_folders, divided, imagenet_photos, own_ph
 from foster.errors import DataError
 from foster.settings.experiment import load_settings
 from foster.settings.fit import FitSettings
-from foster.settings.foster import FosterSettings
+from foster.settings.methods import FosterSettings
 
 WNIDS = [f"n{k:08d}" for k in range(1000)]
 

@@ -13,8 +13,8 @@ from typer.main import get_command
 from foster.cli import app
 from foster.settings.base import keys_for
 from foster.settings.experiment import Settings
-from foster.settings.foster import FosterSettings
 from foster.settings.learner import LearnerSettings
+from foster.settings.methods import FosterSettings
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))

@@ -23,7 +23,7 @@ from foster.networks.network import Network, Output
 from foster.seeding import Address, generator
 from foster.settings.experiment import load_settings
 from foster.settings.fit import FitSettings
-from foster.settings.foster import FosterSettings
+from foster.settings.methods import FosterSettings
 from foster.training.engine import Engine
 from foster.training.phase import Evaluate, Phase
 

@@ -15,8 +15,7 @@ from foster.methods.foster import Foster
 from foster.methods.quarter_turns import with_turned
 from foster.methods.ridge import RandomFeatureRidge
 from foster.networks.boosted import BoostedNetwork
-from foster.settings.foster import FosterSettings
-from foster.settings.methods import RidgeSettings
+from foster.settings.methods import FosterSettings, RidgeSettings
 from foster.training.phase import Evaluate, Phase
 
 SETTINGS = RidgeSettings(first=SHORT, num_features=16)

@@ -12,9 +12,8 @@ from foster.settings.experiment import (
     load_settings,
 )
 from foster.settings.fit import FitSettings, Frozen, meanings
-from foster.settings.foster import FosterSettings
 from foster.settings.learner import LearnerSettings
-from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
+from foster.settings.methods import METHOD_SETTINGS, FosterSettings, ReplaySettings
 
 
 def test_none_takes_a_memory_budget_away() -> None:

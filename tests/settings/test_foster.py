@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from foster.settings.foster import FosterSettings
+from foster.settings.methods import FosterSettings
 
 
 def test_betas_lie_between_0_and_1() -> None:

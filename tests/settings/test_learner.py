@@ -3,12 +3,11 @@ import pytest
 from foster.errors import SettingsError
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.base import flat, make
-from foster.settings.foster import FosterSettings
 from foster.settings.learner import LearnerSettings, learner_settings
 from foster.settings.learner_defaults import (
     PRESETS,
 )
-from foster.settings.methods import BicSettings
+from foster.settings.methods import BicSettings, FosterSettings
 
 
 def test_settings_survive_the_way_into_a_bundle_and_back() -> None:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from foster.settings.fit import FitSettings
-from foster.settings.foster import FosterSettings
-from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.methods import METHOD_SETTINGS, FosterSettings
 
 FIELD_FIRST = ("milestones", 200, (60, 120, 170), 0.1, 5e-4)
 FOSTER_FIRST = ("cosine", 200, (), 0.1, 5e-4)

@@ -4,8 +4,8 @@ import pytest
 
 from foster.errors import SettingsError
 from foster.settings.experiment import Settings, load_settings
-from foster.settings.foster import FosterSettings
 from foster.settings.learner import learner_settings
+from foster.settings.methods import FosterSettings
 from foster.settings.toml import packaged_names, packaged_text
 
 PRESET = "cifar100-b0-inc10"

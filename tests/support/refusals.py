@@ -4,7 +4,7 @@ import pytest
 
 from foster.errors import FosterError
 from foster.settings.experiment import Settings, load_settings
-from foster.settings.foster import FosterSettings
+from foster.settings.methods import FosterSettings
 
 
 def foster_options(settings: Settings) -> FosterSettings:

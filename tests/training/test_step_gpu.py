@@ -27,8 +27,7 @@ from foster.networks.modules import channels_last, freeze
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
-from foster.settings.foster import FosterSettings
-from foster.settings.methods import CoilSettings, PodnetSettings, ReplaySettings
+from foster.settings.methods import CoilSettings, FosterSettings, PodnetSettings, ReplaySettings
 from foster.training.engine import Engine
 from foster.training.fit import fit
 from foster.training.optim import Optimizer

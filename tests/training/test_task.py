@@ -16,7 +16,7 @@ from foster.losses import cross_entropy
 from foster.methods.foster import Foster
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
-from foster.settings.foster import FosterSettings
+from foster.settings.methods import FosterSettings
 from foster.system.processes import ProcessGroup
 from foster.system.signals import Stopped, StopRequest
 from foster.training import task as module

@@ -23,7 +23,7 @@ from foster.methods.quarter_turns import TurnedNetwork, first_phase, with_turned
 from foster.networks.boosted import BoostedNetwork, BoostedOutput, joined
 from foster.networks.modules import beside, both, freeze
 from foster.networks.network import Network
-from foster.settings.foster import FosterSettings
+from foster.settings.methods import FosterSettings
 from foster.training.phase import Evaluate, Phase
 
 
