@@ -1,5 +1,6 @@
 """Closed-form methods: one trained task, then sums; for experiments and for learners."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from small_learners import digits as labelled_digits
 from small_learners import longer_learner, unseen_digits
 
 import foster
+from foster.data.images import as_stack
 from foster.methods.closed_form import ClosedForm, ClosedFormNetwork
 from foster.methods.ridge import RandomFeatureRidge
 from foster.methods.slda import StreamingDiscriminants
@@ -51,10 +53,15 @@ def test_only_the_first_task_is_trained_and_the_backbone_stays_as_it_was_then(na
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_image_and_its_mirror_image_count_once(name: str) -> None:
-    network = learned(name, 2).network
+    method = learned(name, 2)
+    network = method.network
     assert isinstance(network, ClosedFormNetwork)
     images = [digits()[index].new_images for index in range(2)]
     assert network.head.counts.tolist() == [2 * int(count) for each in images for count in each.class_counts() if count]
+    flipped = replace(images[0], stack=as_stack(images[0].images.flip(3)))
+    (plain, mirrored), (of_flipped, _) = (method.views(network, each)[0].chunk(2) for each in (images[0], flipped))
+    torch.testing.assert_close(mirrored, of_flipped)
+    assert not torch.equal(plain, mirrored)
 
 
 def test_without_training_the_backbone_stays_as_it_is_made() -> None:
