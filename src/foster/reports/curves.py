@@ -86,7 +86,8 @@ class Panel:
     title: str
     curves: list[Curve]
     note: str
-    of_what: str = "all classes seen"
+    of_what: str = ""
+    """The images that the accuracy is measured on; by default all so far."""
 
 
 def accuracy_figure(results: Sequence[RunResult], title: str | None = None, *, across_orders: bool = False) -> Figure:
@@ -172,7 +173,11 @@ def panels(results: Sequence[RunResult], *, across_orders: bool = False) -> list
     """A panel for each scenario, augmentation and class order."""
     parts = list(comparable_groups(results, across_orders=across_orders))
     looks = looks_of((group.method, group.name) for _, groups in parts for group in groups)
-    return [_panel(title, groups, looks) for title, groups in parts]
+    made = []
+    for title, groups in parts:
+        drawn = [_curves(group.name, group.runs, looks[group.name]) for group in groups[:MOST_DRAWN]]
+        made.append(Panel(title, [*itertools.chain(*drawn)], _note(groups)))
+    return made
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
@@ -201,8 +206,10 @@ def _draw(axes: Axes, panel: Panel) -> None:
     counts = sorted({count for curve in panel.curves for count in curve.counts})
     most_ticks = 12 if columns(2) == 2 else 6
     axes.set_xticks(counts if len(counts) <= most_ticks else counts[:: math.ceil(len(counts) / most_ticks)])
-    axes.set(xlim=(counts[0], counts[-1]), ylabel=f"accuracy on {panel.of_what} (%)")
-    axes.set_xlabel("\n".join(filter(None, (panel.curves[0].counted_by, wrapped(panel.note, AXES_WIDTH)))))
+    counted_by = panel.curves[0].counted_by
+    of_what = panel.of_what or ("all classes seen" if counted_by == "classes seen" else "the test images so far")
+    axes.set(xlim=(counts[0], counts[-1]), ylabel=f"accuracy on {of_what} (%)")
+    axes.set_xlabel("\n".join(filter(None, (counted_by, wrapped(panel.note, AXES_WIDTH)))))
     if panel.curves[0].has_average:
         _draw_gap(axes, panel.curves)
 
@@ -222,13 +229,6 @@ def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
         centre = (last, (first + second) / 2)
         beside = axes.annotate(text, centre, (-6, 0), textcoords="offset points", ha="right", va="center")
         beside.set(zorder=4, bbox=PAPER, size=points(8))
-
-
-def _panel(title: str, groups: Sequence[Group], looks: Mapping[str, Look]) -> Panel:
-    curves = [curve for group in groups[:MOST_DRAWN] for curve in _curves(group.name, group.runs, looks[group.name])]
-    is_given = curves[0].counted_by == "tasks learned"
-    of_what = "the test images of the tasks learned" if is_given else "all classes seen"
-    return Panel(title, curves, _note(groups), of_what)
 
 
 def _note(groups: Sequence[Group]) -> str:

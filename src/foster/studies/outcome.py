@@ -167,23 +167,29 @@ class Outcome:
 
     def _beside_paper(self) -> Grid:
         paper = {variant.name: variant.paper for variant in self.study.variants}
+        columns: dict[tuple[str, str], dict[str, list[float]]] = {}
+        """By scenario and whose they are: the averages of each variant."""
+        for scenario in self.scenarios:
+            columns[scenario, "ours"] = {
+                name: [run.average_incremental_accuracy for run in runs if run.scenario == scenario]
+                for name, runs in self.runs.items()
+            }
+            columns[scenario, "paper"] = {
+                name: [paper[name][scenario]] if scenario in paper[name] else [] for name in self.runs
+            }
         rows = []
-        for name, runs in self.runs.items():
-            cells = []
-            for scenario in self.scenarios:
-                found = [run.average_incremental_accuracy for run in runs if run.scenario == scenario]
-                published = paper[name].get(scenario)
-                cells += [mean_and_spread(found), ABSENT if published is None else f"{published:.2f}"]
-            seeds = {len([run for run in runs if run.scenario == scenario]) for scenario in self.scenarios} - {0}
-            rows.append((name, "-".join(map(str, sorted({min(seeds), max(seeds)}))), *cells))
-        header = ("variant", "n", *(name for scenario in self.scenarios for name in (scenario, "paper")))
+        for name in self.runs:
+            num_runs = {len(columns[scenario, "ours"][name]) for scenario in self.scenarios} - {0}
+            n = "-".join(map(str, sorted({min(num_runs), max(num_runs)})))
+            rows.append((name, n, *(mean_and_spread(column[name]) for column in columns.values())))
+        compared = {k: name for k, (name, runs) in enumerate(self.runs.items()) if not keeps_all_images(runs[0].method)}
+        best = set()
+        for index, column in enumerate(columns.values(), start=2):
+            means = {k: statistics.fmean(column[name]) for k, name in compared.items() if column[name]}
+            if len(compared) > 1 and means:
+                best.add((max(means, key=means.__getitem__), index))
+        header = ("variant", "n", *(scenario if whose == "ours" else whose for scenario, whose in columns))
         title = f"{self.study.title}: average incremental accuracy in percent, over n runs"
-        compared = [k for k, runs in enumerate(self.runs.values()) if not keeps_all_images(runs[0].method)]
-        best = {
-            (max(compared, key=lambda row: _leading_number(rows[row][column])), column)
-            for column in range(2, len(header))
-            if len(compared) > 1 and any(_leading_number(rows[row][column]) >= 0 for row in compared)
-        }
         return Grid(title, header, tuple(rows), num_names=1, note=self.conditions(), best=frozenset(best))
 
     def findings(self) -> list[Finding]:
@@ -258,10 +264,6 @@ def _test_variance(run: RunResult) -> float:
     facts = CATALOGUE.get(str(run.settings.get("dataset")))
     num_images = facts.num_test if facts and run.evaluated_on == "test" else 0
     return run.final_accuracy * (100 - run.final_accuracy) / num_images if num_images else 0.0
-
-
-def _leading_number(cell: str) -> float:
-    return -1.0 if cell == ABSENT else float(cell.split()[0])
 
 
 def _values(runs: Sequence[RunResult], metric: Metric, variant: str = "") -> list[float]:
