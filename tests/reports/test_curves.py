@@ -69,6 +69,15 @@ def test_a_title_stands_above_all_panels_or_in_the_only_one(write_run):
     assert (alone.get_suptitle(), alone.axes[0].get_title(loc="left")) == ("", "ours")
 
 
+def test_the_axis_says_which_images_the_accuracy_is_measured_on(write_run):
+    by_class, given = (
+        accuracy_figure([read_result(write_run(tasks, settings={"tasks": tasks}))]).axes[0].get_ylabel()
+        for tasks in ("classes", "given")
+    )
+    assert "all classes seen" in by_class
+    assert "classes" not in given
+
+
 def test_runs_of_another_augmentation_or_class_order_are_in_another_panel(write_run):
     rows = (("foster", "auto", 1993), ("wa", "auto", 1993), ("foster", "plain", 1993), ("foster", "auto", 5))
     runs = [

@@ -113,6 +113,9 @@ def test_a_study_of_several_presets_has_the_papers_numbers_beside_ours(write_run
     assert grid.rows[0] == ("foster", "1", "75.00", "72.50", "75.00", "–")
     assert {cell for cell in grid.best if cell[1] in (2, 4)} == {(0, 2), (0, 4)}, "a bound is not the best"
     assert [axes.get_title(loc="left") for axes in outcome.figure().axes] == ["one", "two"]
+    more = read_result(write_run("more", scenario="two", accuracy=(90.0, 62.0)))
+    (row,) = Outcome(study, {"foster": [*runs("foster", 60.0), more]}).grid().rows
+    assert row == ("foster", "1-2", "75.00", "72.50", "75.50 ± 0.71", "–")
 
 
 def test_the_terminal_has_a_table_of_claims_where_there_are_any(outcome: Outcome):
