@@ -375,6 +375,8 @@ def test_several_branches_are_boosted_one_after_the_other_and_their_mean_is_comp
         parts = [phase.phase.network.eval()(images).logits for phase in (first, second)]
         torch.testing.assert_close(teacher(images).logits, sum(parts) / 2)
     assert not torch.allclose(*parts), "the branches have learned different things"
+    blocks = [phase.before["new_block"] for phase in (first, second)]
+    assert not torch.equal(*blocks), "and have started from different heads"
     assert (1, "boosted", teacher) in course.evaluated
     assert course.choosers[-1] is teacher
     assert len(course.method.network.branches) == 1

@@ -6,19 +6,31 @@ import numpy as np
 import pytest
 import torch
 from small_course import SHORT, learn, new_method, task_of, terms, train
+from torch import nn
 
 import foster
 from foster.data.images import ImageSet
 from foster.errors import SettingsError
 from foster.events import Event
 from foster.methods.foster import Foster
-from foster.methods.quarter_turns import with_turned
+from foster.methods.quarter_turns import TurnedNetwork, with_turned
 from foster.methods.ridge import RandomFeatureRidge
 from foster.networks.boosted import BoostedNetwork
+from foster.networks.heads import Head
 from foster.settings.methods import FosterSettings, RidgeSettings
 from foster.training.phase import Evaluate, Phase
 
 SETTINGS = RidgeSettings(first=SHORT, num_features=16)
+
+
+def test_the_loss_is_small_only_where_both_the_class_and_the_turn_are_recognised() -> None:
+    head = Head.from_values(20 * torch.eye(8), torch.zeros(8))
+    network = TurnedNetwork(nn.Identity(), head)
+    labels, quarters = torch.tensor([0, 1]), torch.tensor([0, 0, 1, 3])
+    seen = torch.tensor([0, 4, 1, 7])  # each class has four places, one for each number of quarter turns
+    assert network.loss(torch.eye(8)[seen], labels, quarters).item() < 1e-6
+    for wrong in (torch.tensor([0, 4, 0, 4]), torch.tensor([0, 4, 5, 3])):
+        assert network.loss(torch.eye(8)[wrong], labels, quarters).item() > 5
 
 
 def test_images_are_followed_by_the_same_turned_by_one_two_and_three_quarters_in_rotation() -> None:
