@@ -118,9 +118,9 @@ def test_new_class_cross_entropy_counts_an_image_of_a_known_class_as_zero() -> N
 
 def test_auxiliary_cross_entropy_joins_all_known_classes_in_class_zero() -> None:
     # Known classes 0 and 1 become 0; the new classes 2 and 3 become 1 and 2.
-    z = logits([1, 2, 1], [1, 2, 1], [1, 2, 1], [1, 2, 1])
+    z = logits([2, 1, 3], [2, 1, 3], [1, 2, 1], [4, 3, 1])
     loss = auxiliary_cross_entropy(z, torch.tensor([0, 1, 2, 3]), 2)
-    assert loss.item() == pytest.approx((LOG_4 + LOG_4 + LOG_2 + LOG_4) / 4)
+    assert loss.item() == pytest.approx((LOG_3 + LOG_3 + LOG_2 + 3 * LOG_2) / 4)
 
 
 def test_distillation_is_the_cross_entropy_between_softened_outputs() -> None:

@@ -37,9 +37,10 @@ def test_a_flat_validation_folder_is_sorted_by_a_published_list(root: Path) -> N
     with pytest.raises(DataError, match=r"LOC_val_solution\.csv"):
         imagenet_photos(root, is_subset=False)
     rows = [f"ILSVRC2012_val_{k + 1:08d},{WNIDS[(k * 7) % 1000]} 1 2 3 4" for k in range(1000)]
-    (root / "LOC_val_solution.csv").write_text("\n".join(["ImageId,PredictionString", *rows]))
+    listed = root / "val" / "LOC_val_solution.csv"  # which is no photo itself
+    listed.write_text("\n".join(["ImageId,PredictionString", *rows]))
     train, test = imagenet_photos(root, is_subset=False)
-    (root / "LOC_val_solution.csv").unlink()
+    listed.unlink()
     assert list(train) == list(test) == WNIDS
     assert test[WNIDS[14]] == [str(root / "val" / "ILSVRC2012_val_00000003.JPEG")]
 
@@ -125,10 +126,12 @@ def write(folder: Path, *names: str) -> Path:
 
 
 def test_a_folder_is_a_class_with_all_photos_below_it(tmp_path: Path) -> None:
-    write(tmp_path, "n10/b.JPG", "n10/deep/a.png", "n10/notes.txt", "n10/.hidden.jpg", "n9/x.webp", ".git/y.jpg")
+    names = ["b.JPG", *(f"c{k}.jpg" for k in range(9)), "deep/a.png", "else/a.png"]
+    hidden = ("n10/notes.txt", "n10/.hidden.jpg", "n10/.thumbnails/b.jpg", ".git/y.jpg")
+    write(tmp_path, *(f"n10/{name}" for name in reversed(names)), *hidden, "n9/x.webp")
     found = class_folders(tmp_path)
     assert list(found) == ["n9", "n10"]
-    assert found["n10"] == [str(tmp_path / "n10" / name) for name in ("b.JPG", "deep/a.png")]
+    assert found["n10"] == [str(tmp_path / "n10" / name) for name in names]
 
 
 def test_a_folder_without_photos_is_named(tmp_path: Path) -> None:
