@@ -128,6 +128,13 @@ def test_classes_of_few_images_are_answered_about_as_often_as_those_of_many() ->
     assert accuracies[1] > accuracies[0] + 0.1
 
 
+def test_classes_that_do_not_differ_are_expected_to_have_the_same_mean() -> None:
+    features = torch.randn(60, 20, generator=torch.Generator().manual_seed(1))
+    alike = Statistics.empty(3, 20).added(features, torch.arange(60) % 3)
+    measured, expected = (solve(alike, 0.3)[0] for solve in (discriminants, discriminants_of_few))
+    assert (expected - expected.mean(0)).norm() < 0.1 * (measured - measured.mean(0)).norm()
+
+
 def test_one_wrong_label_in_a_small_class_does_not_attract_the_photos_of_another() -> None:
     source = torch.Generator().manual_seed(0)
     centres = 6 * torch.randn(3, 200, generator=source).double()  # far apart: more between classes than within
