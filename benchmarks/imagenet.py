@@ -153,12 +153,12 @@ def measure_augment(arguments: argparse.Namespace, data: Path) -> dict[str, Any]
     ):
         feed = make_feed(images, augmentation, arguments.batch_size, Address(1, "feed"), device)
         random = generator(feed.address(0))
-        epoch = images.stack.epoch(feed._order(random), augmentation, random)
+        gather = images.stack.epoch(feed._order(random), augmentation, random)
         part = slice(0, min(arguments.batch_size, feed.num_images))
         timings: dict[str, list[float]] = {"gather": [], "host": [], "": []}
         for _ in range(8):
             began = time.perf_counter()
-            send = epoch.gathered(part, device)
+            send = gather(part, device)
             timings["gather"].append(time.perf_counter() - began)
             began = time.perf_counter()
             send()
