@@ -79,6 +79,16 @@ def balanced_distillation_of_paper(logits: Tensor, teacher_logits: Tensor, weigh
     return (targets * (targets.clamp_min(1e-12).log() - F.log_softmax(logits, dim=1))).sum(1).mean()
 
 
+def recalled(logits: Tensor, first_logits: Tensor) -> Tensor:
+    """`logits` in which the first classes keep their probability as a group, divided among them as `first_logits` say.
+
+    log S(.)_y = log S(z)_group + log S(z_first)_y for a class y of the first task; the other logits stay as they are.
+    """
+    group, others = logits.tensor_split([first_logits.shape[1]], dim=1)
+    divided = F.log_softmax(first_logits, dim=1) + group.logsumexp(1, keepdim=True)
+    return torch.cat([divided, others], dim=1)
+
+
 def new_class_cross_entropy(logits: Tensor, labels: Tensor, num_known: int) -> Tensor:
     """-log S(z_new)_y over the logits of the new classes, mean over the batch; images of known classes have loss 0."""
     ignored = -1

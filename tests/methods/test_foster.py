@@ -411,3 +411,23 @@ def test_the_old_network_may_teach_the_known_classes_beside_the_teacher(num_bran
         student, targets = course.method.network(images).logits[:, :2], softmax(old(images).logits / 2)
     assert found == pytest.approx(0.5 * distilled(student / 2, targets), rel=1e-4)
     assert compress.losses.keys() == {"L_BKD", "L_OLD", "total"}
+
+
+def test_the_first_network_divides_the_probability_of_its_classes_for_the_student() -> None:
+    course = follow(options(recall_first=True))
+    compress, first = course.phase("compress"), course.networks[0].eval()
+    images, labels = batch_of(compress.phase)
+    course.method.network.eval()
+    with torch.no_grad():
+        found = compress.phase.objective(images, labels)["L_BKD"].item()
+        student, teacher, of_first = (
+            network(images).logits for network in (course.method.network, course.boosted, first)
+        )
+    settings, probability = course.method.settings, softmax(teacher)
+    num_first = of_first.shape[1]
+    probability[:, :num_first] = probability[:, :num_first].sum(1, keepdim=True) * softmax(of_first)
+    targets = softmax(probability.log() / settings.temperature) * weights_by_hand(COUNTS, settings.beta_of_compression)
+    targets /= targets.sum(1, keepdim=True)
+    assert found == pytest.approx(distilled(student / settings.temperature, targets), rel=1e-4)
+    plain = follow(options()).phase("compress").phase.objective(images, labels)["L_BKD"].item()
+    assert found != pytest.approx(plain, rel=1e-3)

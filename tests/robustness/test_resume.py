@@ -97,6 +97,7 @@ EVERYTHING = (
     "foster.boost_branches=2",
     "foster.compress_cutmix=0.5",
     "foster.compress_old_weight=1",
+    "foster.recall_first=true",
     "foster.alignment=weights",
     "foster.herding_features=compressed",
 )
@@ -108,8 +109,9 @@ EVERYTHING = (
         (EVERYTHING, 1, "boost-2", 0),
         (EVERYTHING, 1, "compress", 2),
         (("foster.compression=false",), 2, "boost", 0),
+        (("foster.recall_first=true",), 2, "compress", 2),
     ],
-    ids=["between branches", "in the last epoch of a student", "without compression"],
+    ids=["between branches", "in the last epoch of a student", "without compression", "with the first network"],
 )
 def test_options_of_foster_survive_a_resume(
     options: tuple[str, ...], task: int, phase: str, num_steps: int, tmp_path: Path, uninterrupted: Reference

@@ -229,7 +229,7 @@ def make_plan(
         total_epochs=sum(phase.epochs for task in tasks for phase in task.phases),
         total_steps=sum(task.num_steps for task in tasks),
         memory_images=method.memory.num_images,
-        memory_bytes=method.memory.num_images * pixels + statistics_bytes,
+        memory_bytes=method.memory.num_images * pixels + method.kept_bytes,
         photos=place_of_photos,
         photo_bytes=photo_bytes,
         training_bytes=kept

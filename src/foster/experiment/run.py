@@ -29,7 +29,7 @@ from foster.experiment.parts import (
 from foster.experiment.record import Record
 from foster.methods.base import checked_phases
 from foster.methods.refresh import grown_sizes, phases_of_run
-from foster.networks.modules import on_host
+from foster.networks.modules import freeze, on_host
 from foster.networks.network import Network
 from foster.settings.base import make
 from foster.settings.experiment import Settings
@@ -169,13 +169,15 @@ class Experiment:
 
     def _close_task(self, task: Task, seconds: float) -> TaskState:
         memory, network = self.method.memory, self.method.network
-        self.record.close_task(seconds, network.num_parameters(), memory.num_bytes + network.statistics_bytes)
+        self.record.close_task(seconds, network.num_parameters(), memory.num_bytes + self.method.kept_bytes)
         self._tell(events.TaskEnded(task.index, self.record.result[-1].accuracy, memory.num_images, seconds))
         self.folder.write_results(self._results(is_finished=False))
-        # Between two tasks, the method is its network and its memory. A network with statistics is never changed in
+        # Between two tasks, the method is its networks and its memory. A network with statistics is never changed in
         # place, and may be large: it is copied when it is written.
         keep = Tensor.detach if network.statistics_bytes else on_host
         parts: dict[str, Tensors] = {"network": {name: keep(tensor) for name, tensor in network.state_dict().items()}}
+        if self.method.first is not None:
+            parts["first"] = {name: on_host(tensor) for name, tensor in self.method.first.state_dict().items()}
         if memory.num_classes:
             parts["memory"] = memory.state()
         state = TaskState(task.index + 1, parts)
@@ -248,6 +250,10 @@ class Experiment:
             sizes = grown_sizes(self.method, self.scenario.task_sizes[: state["task"]])
             self.method.network = self.method.new_network(sizes)
             restore_trained(self.method.network, parts["network"])
+            if "first" in parts:
+                first = self.method.new_network(sizes[:1])
+                restore_trained(first, parts["first"])
+                self.method.first = freeze(first)
         if "memory" in parts:
             self.method.memory.load_state(parts["memory"])
         self._saved = time.monotonic()

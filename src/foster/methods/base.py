@@ -58,11 +58,14 @@ class Method(Generic[SettingsType]):
     """The base of every method.
 
     `phases(task)` yields phases and evaluations in order; code after a `yield` runs when that phase has been trained.
-    Between tasks only the network and the memory are kept, which `checked_phases` checks.
+    Between tasks only the network, the memory and, if it is set, the first network are kept, which `checked_phases`
+    checks.
     """
 
     network: Network
     """The network after the last task; `phases` sets it in the first task."""
+    first: Network | None = None
+    """The network of the first task, if the method keeps it; `phases` sets it there."""
 
     def __init__(self, settings: SettingsType, memory: ExemplarMemory, context: Context) -> None:
         self.settings = settings
@@ -166,6 +169,12 @@ class Method(Generic[SettingsType]):
             part = images.stack[first : first + size]
             yield self.context.normalised(part), images.labels[first : first + size].to(self.context.device)
 
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes of what is kept between tasks beside the exemplars and the weights of the network."""
+        first: Iterable[Tensor] = self.first.state_dict().values() if self.first is not None else ()
+        return self.network.statistics_bytes + sum(tensor.nbytes for tensor in first)
+
     def remember(self, task: Task, network: nn.Module | None = None) -> None:
         """Trim the memory to its quota and select exemplars of the task's classes by the features of `network`."""
         chooser = network or self.network
@@ -196,8 +205,8 @@ def checked_phases(method: Method[Any], phases: Iterable[Phase | Evaluate]) -> I
 
 
 def _attributes(method: Method[Any]) -> dict[str, Any]:
-    """The contents of a method's attributes, except its arguments, its network and memory, and cached properties."""
-    given = (method, method.settings, method.memory, method.context, vars(method).get("network"))
+    """The contents of a method's attributes, except its arguments, networks and memory, and cached properties."""
+    given = (method, method.settings, method.memory, method.context, vars(method).get("network"), method.first)
     seen = {id(each): each for each in given if each is not None}
     kept = {name: value for name, value in vars(method).items() if id(value) not in seen}
     is_derived = {name: isinstance(getattr(type(method), name, None), cached_property) for name in kept}

@@ -1,5 +1,6 @@
 """FOSTER: feature boosting and compression for class-incremental learning (ECCV 2022)."""
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
@@ -17,12 +18,13 @@ from foster.losses import (
     logit_scales,
     logit_scales_of_paper,
     logits_alignment,
+    recalled,
 )
 from foster.methods.base import Method
 from foster.methods.quarter_turns import TurnedNetwork, first_phase, with_turned
 from foster.networks.boosted import BoostedNetwork, BoostedOutput, joined
 from foster.networks.modules import beside, both, freeze
-from foster.networks.network import Network
+from foster.networks.network import Network, Output
 from foster.settings.methods import FosterSettings
 from foster.training.phase import Evaluate, Phase
 
@@ -43,6 +45,8 @@ class Foster(Method[FosterSettings]):
     def phases(self, task: Task) -> Iterator[Phase | Evaluate]:
         if task.is_first:
             yield first_phase(self, task, self.settings.first_turns)
+            if self.settings.recall_first:
+                self.first = freeze(copy.deepcopy(self.network))
             self.remember(task)
             yield Evaluate("boosted", self.network)
             return
@@ -127,12 +131,18 @@ class Foster(Method[FosterSettings]):
     def compress(self, task: Task, teacher: nn.Module, student: Network, old: Network) -> Phase:
         settings, num_known = self.settings, task.num_known
         loss, old_head, old_size = self.compression_loss(task), old.head, old.feature_size
+        first = self.first if self.recalls_first(task) else None
         freeze(teacher)
+
+        def taught(images: Tensor) -> Output:
+            out = teacher(images)
+            logits = out.logits if first is None else recalled(out.logits, first(images).logits)
+            return Output(logits, out.features)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             if settings.compress_cutmix:
                 images = cutmix(images, settings.compress_cutmix)
-            teacher_out, out = both(teacher, student, images)
+            teacher_out, out = both(taught, student, images)
             terms = {"L_BKD": loss(out.logits, teacher_out.logits)}
             if settings.compress_old_weight:
                 old_logits = old_head(teacher_out.features[:, :old_size])  # the old network's features come first
@@ -142,7 +152,12 @@ class Foster(Method[FosterSettings]):
 
         unlabeled = self.context.unlabeled
         data = task.training if unlabeled is None else concatenate(task.training, unlabeled)
-        return Phase("compress", student, objective, settings.compress, data, teachers=(teacher,))
+        teachers = (teacher,) if first is None else (teacher, first)
+        return Phase("compress", student, objective, settings.compress, data, teachers=teachers)
+
+    def recalls_first(self, task: Task) -> bool:
+        """Whether the first network is kept, and the task has no new images of its classes."""
+        return self.first is not None and min(task.class_ids) >= self.first.num_classes
 
     def compression_loss(self, task: Task) -> Callable[[Tensor, Tensor], Tensor]:
         """(student logits, teacher logits) -> loss, by the setting `compress_with`."""
