@@ -148,6 +148,13 @@ def test_a_run_does_what_was_planned(method: str, overrides: tuple[str, ...], tm
     assert_is_planned(make_plan(settings), *ran(settings, tmp_path / "run"))
 
 
+def test_a_first_network_that_is_kept_counts_as_memory(tmp_path: Path) -> None:
+    settings = tiny("foster.recall_first=true")
+    plan, plain = make_plan(settings), make_plan(tiny())
+    assert plan.memory_bytes - plain.memory_bytes > 4 * plan.tasks[0].params
+    assert_is_planned(plan, *ran(settings, tmp_path / "run"))
+
+
 def test_without_compression_the_planned_network_grows() -> None:
     grown = make_plan(tiny("foster.compression=false")).tasks
     assert [[name for name, _, _ in task.phases] for task in grown] == [["learn"], ["boost"], ["boost"]]

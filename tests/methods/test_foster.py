@@ -413,9 +413,13 @@ def test_the_old_network_may_teach_the_known_classes_beside_the_teacher(num_bran
     assert compress.losses.keys() == {"L_BKD", "L_OLD", "total"}
 
 
-def test_the_first_network_divides_the_probability_of_its_classes_for_the_student() -> None:
+def test_the_first_network_divides_the_probability_of_its_classes_for_the_student(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("foster.methods.foster.FEW_NEW", 10)
     course = follow(options(recall_first=True))
     compress, first = course.phase("compress"), course.networks[0].eval()
+    assert compress.phase.teachers == (course.boosted, course.method.first)
     images, labels = batch_of(compress.phase)
     course.method.network.eval()
     with torch.no_grad():
@@ -429,5 +433,19 @@ def test_the_first_network_divides_the_probability_of_its_classes_for_the_studen
     targets = softmax(probability.log() / settings.temperature) * weights_by_hand(COUNTS, settings.beta_of_compression)
     targets /= targets.sum(1, keepdim=True)
     assert found == pytest.approx(distilled(student / settings.temperature, targets), rel=1e-4)
-    plain = follow(options()).phase("compress").phase.objective(images, labels)["L_BKD"].item()
-    assert found != pytest.approx(plain, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("num_known", "labels", "teaches"),
+    [(21, [21, 22], True), (20, [20, 21], False), (21, [1, 21, 22], False), (21, [2, 21, 22], True)],
+    ids=["few new classes", "a tenth", "more images of a first class", "more images of a later class"],
+)
+def test_the_first_network_teaches_beside_few_new_classes(num_known: int, labels: list[int], teaches: bool) -> None:
+    method = follow(options(recall_first=True), num_tasks=1).method
+    names = tuple(map(str, range(num_known + 2)))
+    task = Task(
+        5, num_known, 2, ImageSet(torch.zeros(len(labels), 3, 8, 8, dtype=torch.uint8), torch.tensor(labels), names)
+    )
+    assert method.recalls_first(task) == teaches
+    method.first = None
+    assert not method.recalls_first(task)

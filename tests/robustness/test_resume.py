@@ -114,8 +114,15 @@ EVERYTHING = (
     ids=["between branches", "in the last epoch of a student", "without compression", "with the first network"],
 )
 def test_options_of_foster_survive_a_resume(
-    options: tuple[str, ...], task: int, phase: str, num_steps: int, tmp_path: Path, uninterrupted: Reference
+    options: tuple[str, ...],
+    task: int,
+    phase: str,
+    num_steps: int,
+    tmp_path: Path,
+    uninterrupted: Reference,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setattr("foster.methods.foster.FEW_NEW", 10)  # so that the first network teaches
     options = (*options, "synthetic.num_classes=4", "increment=1") if task == 2 else (*options, *TWO_TASKS)
     place = Interruption(at(events.PhaseStarted, task=task, phase=phase), num_steps)
     interrupted(tiny_settings("foster", *options), tmp_path / "run", place)

@@ -1,4 +1,4 @@
-"""The base of methods: `phases` is a generator over one task; the network and the memory are kept between tasks."""
+"""The base of methods: `phases` is a generator over one task; networks and the memory are kept between tasks."""
 
 import copy
 import hashlib

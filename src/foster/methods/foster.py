@@ -1,6 +1,5 @@
 """FOSTER: feature boosting and compression for class-incremental learning (ECCV 2022)."""
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
@@ -28,6 +27,9 @@ from foster.networks.network import Network, Output
 from foster.settings.methods import FosterSettings
 from foster.training.phase import Evaluate, Phase
 
+FEW_NEW = 0.1
+"""`recall_first` has an effect in tasks with fewer new classes than this share of the known ones."""
+
 
 class Foster(Method[FosterSettings]):
     """Gradient boosting for new classes: F_t = F_{t-1} + a new branch that is fitted to the residual of F_{t-1}.
@@ -46,7 +48,7 @@ class Foster(Method[FosterSettings]):
         if task.is_first:
             yield first_phase(self, task, self.settings.first_turns)
             if self.settings.recall_first:
-                self.first = freeze(copy.deepcopy(self.network))
+                self.first = freeze(self.network)
             self.remember(task)
             yield Evaluate("boosted", self.network)
             return
@@ -156,8 +158,10 @@ class Foster(Method[FosterSettings]):
         return Phase("compress", student, objective, settings.compress, data, teachers=teachers)
 
     def recalls_first(self, task: Task) -> bool:
-        """Whether the first network is kept, and the task has no new images of its classes."""
-        return self.first is not None and min(task.class_ids) >= self.first.num_classes
+        """Whether the first network teaches: it is kept, its classes have no new images, and few classes are new."""
+        if self.first is None or task.num_new >= FEW_NEW * task.num_known:
+            return False
+        return min(task.class_ids) >= self.first.num_classes
 
     def compression_loss(self, task: Task) -> Callable[[Tensor, Tensor], Tensor]:
         """(student logits, teacher logits) -> loss, by the setting `compress_with`."""
