@@ -48,8 +48,9 @@ STUDENT = {"compress_cutmix": 0.5, "compress_old_weight": 1.0}
 
 
 @pytest.fixture(autouse=True)
-def exact_arithmetic() -> Iterator[None]:
-    """float32 means float32, and the same convolution algorithms every time."""
+def exact_arithmetic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """float32 means float32, and the same convolution algorithms every time; the first network teaches the student."""
+    monkeypatch.setattr("foster.methods.foster.FEW_NEW", 10)
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
     matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = False, False, True
@@ -88,6 +89,8 @@ def make_phase(name: str) -> Phase:
     first = Task(0, 0, 2, images(0, 2, ("a", "b")))
     method.learn_first(first)
     method.remember(first)
+    if name == "student":
+        foster.first = freeze(copy.deepcopy(foster.network))
     names = ("a", "b", "c", "d")
     second = Task(1, 2, 2, images(2, 4, names), memory.exemplars(names))
     if method is not foster:
