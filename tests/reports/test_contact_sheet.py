@@ -20,6 +20,7 @@ from foster.reports.contact_sheet import (
     NUM_COLUMNS,
     TEXT_HEIGHT,
     TILE,
+    _fonts,
     check_place,
     draw_check,
     draw_sheet,
@@ -86,6 +87,14 @@ def test_a_name_of_any_alphabet_is_written_and_not_boxes_of_its_length(names: tu
         (tmp_path / name).mkdir()
         drawn += headings(tmp_path / name, name)
     assert not is_same(*drawn)
+
+
+def test_a_name_in_letters_that_the_font_lacks_is_written_in_another_installed_font(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("foster.reports.style.fonts", lambda: ["DejaVu Sans", "STIXGeneral"])
+    monkeypatch.setattr("foster.reports.contact_sheet._fonts", _fonts.__wrapped__)
+    test_a_name_of_any_alphabet_is_written_and_not_boxes_of_its_length(("a \u1d81", "a \u1d84"), tmp_path)
 
 
 RED = (255, 0, 0)

@@ -8,7 +8,16 @@ import pytest
 from foster.errors import FolderError
 from foster.reports.curves import accuracy_figure
 from foster.reports.results import read_result
-from foster.reports.style import ENDINGS, check_figure_path, figure_format, new_figure, save_figure, spaced, styled
+from foster.reports.style import (
+    ENDINGS,
+    check_figure_path,
+    figure_format,
+    fonts,
+    new_figure,
+    save_figure,
+    spaced,
+    styled,
+)
 
 
 def test_labels_keep_their_distance_and_stay_near_their_curves():
@@ -93,3 +102,16 @@ def test_the_same_figure_is_the_same_file(tmp_path: Path):
             figure.subplots().plot([1, 2])
         save_figure(figure, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_letters_that_the_font_lacks_are_drawn_in_another_installed_font(monkeypatch: pytest.MonkeyPatch, capfd):
+    monkeypatch.setattr("foster.reports.style.fonts", fonts.__wrapped__)
+    monkeypatch.setattr("foster.reports.style.OTHER_FONTS", ("not installed", "STIXGeneral"))  # matplotlib has STIX
+    drawn = set()
+    for letter in "\u1d81\u1d84":  # DejaVu Sans has neither of them
+        with styled():
+            figure = new_figure(1, 1)
+            figure.text(0.5, 0.5, letter, fontsize=30)
+        drawn.add(figure._repr_png_())
+    assert len(drawn) == 2, "not twice the same box"
+    assert capfd.readouterr() == ("", ""), "no warning of a font that is not installed"

@@ -94,14 +94,15 @@ def test_a_sweep_is_all_of_its_runs_and_what_is_none_is_refused(tmp_path: Path):
         views_of(tmp_path / "nothing")
 
 
-def test_runs_of_a_sweep_that_are_over_stand_in_two_columns(tmp_path: Path):
+def test_runs_of_a_sweep_that_are_over_stand_in_columns_with_their_accuracy(tmp_path: Path):
     for name, event in (("a", ENDED), ("longer", ENDED), ("failing", events.RunFailed("no"))):
         write(tmp_path / name, *STARTED, event)
     file = io.StringIO()
     watch(tmp_path, is_once=True, console=Console(file=file, width=100))
-    lines = [line.split() for line in file.getvalue().splitlines()]
-    assert lines == [["failing", "failed"], ["a", "finished"], ["longer", "finished"]]
-    assert len({line.rindex("f") for line in file.getvalue().splitlines()}) == 1
+    lines = file.getvalue().splitlines()
+    reached = ["finished", "average", "80.00", "%"]
+    assert [line.split() for line in lines] == [["failing", "failed"], ["a", *reached], ["longer", *reached]]
+    assert len({line.rindex(" f") for line in lines}) == 1
 
 
 def test_a_learn_can_be_looked_at_while_it_lasts(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NamedTuple
@@ -129,30 +130,46 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
     num_rows = [-(-len(section.tiles) // NUM_COLUMNS) for section in sections]
     height = sum(rows * pitch_y + 2 * TEXT_HEIGHT for rows in num_rows) + MARGIN + 2 * TEXT_HEIGHT
     sheet = Image.new("RGB", (NUM_COLUMNS * pitch_x + MARGIN, height), (255, 255, 255))
-    write = ImageDraw.Draw(sheet).text
+    write = partial(_write, ImageDraw.Draw(sheet))
     top = MARGIN
     for section, rows in zip(sections, num_rows, strict=True):
-        write((MARGIN, top), section.heading, section.colour, font=_font(13))
+        write((MARGIN, top), section.heading, section.colour, 13)
         top += int(1.5 * TEXT_HEIGHT)
         for position, tile in enumerate(section.tiles):
             row, column = divmod(position, NUM_COLUMNS)
             x, y = MARGIN + column * pitch_x, top + row * pitch_y
             picture = _tile(tile.picture())
             sheet.paste(picture, (x, y + TILE - picture.height))  # its caption stands right below it
-            write((x, y + TILE), tile.caption, tile.colour, font=_font(10))
+            write((x, y + TILE), tile.caption, tile.colour, 10)
         top += rows * pitch_y + TEXT_HEIGHT // 2
     for position, (text, colour) in enumerate(legend):
-        write((MARGIN + 3 * position * pitch_x, top), text, colour, font=_font(13))
+        write((MARGIN + 3 * position * pitch_x, top), text, colour, 13)
     with written(path):
         sheet.save(path)
 
 
-@cache
-def _font(size: int) -> ImageFont.FreeTypeFont:
-    """DejaVu Sans, which has Latin, Cyrillic, Greek and more; Pillow's own font has only Latin letters."""
-    import matplotlib as mpl
+def _write(draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, colour: Colour, size: int) -> None:
+    """Write the text; each part of it in the first font that has its letters. Pillow itself takes one font a text."""
+    fonts = _fonts(size)
+    usual = fonts[0][0]
+    x, baseline = float(place[0]), place[1] + usual.getmetrics()[0]
+    parts = groupby(text, lambda letter: next((font for font, known in fonts if ord(letter) in known), usual))
+    for font, letters in parts:
+        part = "".join(letters)
+        draw.text((x, baseline), part, colour, font=font, anchor="ls")
+        x += font.getlength(part)
 
-    return ImageFont.truetype(Path(mpl.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"), size)
+
+@cache
+def _fonts(size: int) -> list[tuple[ImageFont.FreeTypeFont, frozenset[int]]]:
+    """The fonts of figures, each with the letters that it has; Pillow's own font has only Latin letters."""
+    from matplotlib.font_manager import findfont
+    from matplotlib.ft2font import FT2Font
+
+    from foster.reports.style import fonts
+
+    files = [findfont(name) for name in fonts()]
+    return [(ImageFont.truetype(file, size), frozenset(FT2Font(file).get_charmap())) for file in files]
 
 
 def _tile(image: Image.Image) -> Image.Image:

@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import logging
 import statistics
 import textwrap
 import warnings
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import get_font_names
 
 from foster.errors import DataError, FolderError, SettingsError, explained, suggestion
 from foster.settings.methods import METHOD_SETTINGS
@@ -64,6 +67,34 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "foster",
     "pdf.fonttype": 42,  # TrueType: publishers refuse the bitmap fonts of type 3
 }
+
+FONT = "DejaVu Sans"
+"""The font of all figures, which matplotlib brings along: Latin, Greek, Cyrillic, Arabic and more."""
+OTHER_FONTS = (
+    *(f"Noto Sans CJK {region}" for region in ("JP", "SC", "TC", "KR")),
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "IPAexGothic",
+    "IPAGothic",
+    "TakaoGothic",
+    "VL Gothic",
+    "NanumGothic",
+    "UnDotum",
+    "Hiragino Sans",
+    "Apple SD Gothic Neo",
+    "Arial Unicode MS",
+    "Noto Emoji",
+    "Symbola",
+)
+"""Fonts for the letters that `FONT` lacks, such as Chinese, Japanese and Korean ones, where they are installed."""
+
+
+@cache
+def fonts() -> list[str]:
+    """`FONT` and those of `OTHER_FONTS` that are installed. A letter is drawn in the first one that has it."""
+    return [FONT, *sorted(set(OTHER_FONTS) & set(get_font_names()), key=OTHER_FONTS.index)]
+
 
 IN_POINTS = ("font.size", "axes.titlesize", "axes.titlepad", "figure.titlesize")
 """Sizes of the style that scale with the font size."""
@@ -156,10 +187,16 @@ def styled() -> Iterator[None]:
     """Apply the style to figures that are drawn and saved inside."""
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()  # a matplotlibrc in the current folder is not obeyed
-        mpl.rcParams.update(STYLE | {key: points(STYLE[key]) for key in IN_POINTS})
-        # matplotlib warns of letters that the font lacks; the user cannot change that.
+        mpl.rcParams.update(STYLE | {"font.family": fonts()} | {key: points(STYLE[key]) for key in IN_POINTS})
+        # matplotlib warns of letters that no font has, and of fonts without bold letters; the user cannot change that.
         warnings.simplefilter("ignore")
-        yield
+        logger = logging.getLogger("matplotlib.font_manager")
+        level = logger.level
+        logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
 
 
 class ShownFigure(Figure):

@@ -126,10 +126,12 @@ def watch(path: Path, *, is_once: bool = False, console: Console | None = None) 
 
 
 def _all(views: Sequence[RunView]) -> Group:
-    """Running runs in full, first; a line for each of the others."""
+    """Running runs in full, first; a line for each of the others, with the accuracy of those that are finished."""
     whole = [view for view in views if len(views) == 1 or view.state is State.RUNNING]
     others = Table.grid(padding=(0, 2, 0, 0))
     for view in sorted(views, key=lambda view: (view.state is not State.FAILED, view.name)):
         if view not in whole:
-            others.add_row(Text(printable(view.name), style="dim"), Text(view.state, style="dim"))
+            end = view.told.end
+            reached = f"average {end.average_incremental_accuracy:.2f} %" if isinstance(end, RunEnded) else ""
+            others.add_row(*(Text(part, style="dim") for part in (printable(view.name), view.state, reached)))
     return Group(*sorted(whole, key=lambda view: view.name), others)
