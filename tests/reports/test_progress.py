@@ -111,14 +111,15 @@ def test_a_stream_that_is_gone_does_not_stop_a_run():
         listener(event)
 
 
-def test_a_pipe_gets_lines_a_terminal_gets_the_live_line_and_quiet_gets_nothing(capsys):
+def test_a_pipe_gets_lines_a_terminal_gets_the_live_line_and_quiet_gets_warnings_alone(capsys):
     with progress_for(io.StringIO()) as listener:
         assert isinstance(listener, LineProgress)
     with progress_for(quiet=True) as listener:
         for event in story():
             listener(event)
+        listener(events.Warned("the disk is nearly full"))
     captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "")
+    assert (captured.out, captured.err) == ("", "warning: the disk is nearly full\n")
 
 
 class Terminal:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from foster import events
 from foster.cli.options import (
     AllowsChangedPlugin,
     Cluster,
@@ -142,9 +143,9 @@ def _watched(
     with (
         stop_on_signals() as stop,
         joined() as team,
-        progress_for(quiet=quiet or not team.is_first) as listener,
         ExitStack() as ends,
     ):
+        listener = ends.enter_context(progress_for(quiet=quiet)) if team.is_first else events.ignore
         written_to = RunFolder(folder.path, is_written=team.is_first)
         if has_tensorboard and team.is_first:
             listener = ends.enter_context(with_tensorboard(listener, folder.path))
@@ -176,7 +177,7 @@ def plan(
     from foster.experiment.plan import make_plan, measured_plan
 
     planned = measured_plan(settings) if is_measuring else make_plan(settings)
-    remarks = settings.remarks(len(planned.tasks))
+    remarks = settings.remarks([task.num_new for task in planned.tasks])
     if is_json:
         output.show(json.dumps(planned.to_dict() | {"remarks": remarks}, indent=2))
         return

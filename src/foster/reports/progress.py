@@ -23,10 +23,14 @@ SECONDS_BETWEEN_LINES = 15.0
 
 @contextmanager
 def progress_for(stream: TextIO | None = None, quiet: bool = False) -> Iterator[Listener]:
-    """The listener that suits `stream` (standard error by default): live on a terminal, else plain lines."""
+    """The listener that suits `stream` (standard error by default): live on a terminal, else plain lines.
+
+    With `quiet` it shows warnings alone.
+    """
     stream = sys.stderr if stream is None else stream
     if quiet:
-        yield events.ignore
+        lines = LineProgress(stream)
+        yield lambda event: lines(event) if isinstance(event, events.Warned) else None
     elif stream.isatty() and not Console(file=stream).is_dumb_terminal:
         with TerminalProgress(stream) as listener:
             yield listener
