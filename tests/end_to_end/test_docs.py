@@ -37,6 +37,19 @@ def as_if_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     sys.modules.pop("my_lab", None)
 
 
+@pytest.fixture
+def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of the images of the digits."""
+
+    def read_few(request: sources.Request) -> tuple[ImageSet, ImageSet]:
+        train, test = read_all(request)
+        return train.select(torch.arange(0, len(train), 16)), test.select(torch.arange(0, len(test), 4))
+
+    read_all = sources.read_digits
+    monkeypatch.setattr(sources, "read_digits", read_few)
+
+
+@pytest.mark.usefixtures("few_digits")
 def test_your_own_method_is_thirty_lines_and_works_as_the_page_shows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,17 +89,11 @@ def test_a_method_that_uses_all_of_a_batch_works_as_the_page_shows_it(tmp_path: 
     assert again.class_names == ("one", "two", "three")
 
 
-def test_the_notebook_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With some of the images, which no cell counts."""
+@pytest.mark.usefixtures("few_digits")
+def test_the_notebook_runs_as_it_stands(tmp_path: Path) -> None:
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
-    def read_few(request: sources.Request) -> tuple[ImageSet, ImageSet]:
-        train, test = read_all(request)
-        return train.select(torch.arange(0, len(train), 16)), test.select(torch.arange(0, len(test), 4))
-
-    read_all = sources.read_digits
-    monkeypatch.setattr(sources, "read_digits", read_few)
     cells = [cell for cell in json.loads((DOCS / "notebook.ipynb").read_text())["cells"] if cell["cell_type"] == "code"]
     assert not any(cell["outputs"] for cell in cells), "committed without outputs"
     shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))

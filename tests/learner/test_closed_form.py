@@ -443,7 +443,7 @@ def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train, "PRETRAINED", PRETRAINED)
-    images, names = digits("one", "seven", "eight", last=8)
+    images, names = digits("one", "seven", last=8)
     learner = small_learner(validation_share=0.3)
     report = learner.learn(images, names)
     held_out = {photo_id for _, photo_id in known(learner).held_out.entries()}
@@ -453,7 +453,7 @@ def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(
     frozen.learn(images[~spared], labels)
     others = [name for name, is_spared in zip(names, spared.tolist(), strict=True) if is_spared]
     expected = frozen.evaluate(images[spared], others).class_accuracy
-    assert report.num_held_out == len(others) >= 6
+    assert report.num_held_out == len(others) >= 4
     assert report.variants["closed form"] == pytest.approx(expected)
     assert report.better_in_closed_form, "the training was far too short"
     learner = foster.load(learner.save(tmp_path / "trained"), device="cpu")

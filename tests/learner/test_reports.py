@@ -82,9 +82,9 @@ def test_photos_that_come_again_are_not_measured_on_once_they_were_trained_on(
         features = property(lambda plan: lambda stack: stack.tensor.flatten(1).half() / 255)
         monkeypatch.setattr(TrainingPlan, "frozen_features", features)
     learner = small_learner(training=first, memory_total=30)
-    learner.learn(digits("zero", "one", "two", last=110))
+    learner.learn(digits("zero", "one", "two", last=60))
     before = set(trained)
-    grown = digits("zero", "one", "two", "three", last=None)
+    grown = digits("zero", "one", "two", "three", last=110)
     report = learner.learn(grown, training=second, epochs_scale=0.005)
     held_out = plans[-1].held_out
     fresh = plans[-1].new_held_out

@@ -34,7 +34,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         digits = load_digits()
         images = (digits.images * 255 / 16).astype("uint8")
         names = digits.target.astype(str)
-        learner = foster.Learner(training="fast", backbone="resnet8", memory_total=60, epochs_scale=0.03, device="cpu")
+        learner = foster.Learner(training="fast", backbone="resnet8", memory_total=60, epochs_scale=0.015, device="cpu")
         for wanted in (("0", "1", "2"), ("3", "4")):
             index = [k for name in wanted for k in (names == name).nonzero()[0][:40]]
             learner.learn(images[index], names[index].tolist())

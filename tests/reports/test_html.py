@@ -187,8 +187,9 @@ def test_what_cannot_be_shown_is_told(kept_runs, tmp_path: Path):
 
 def test_an_unfinished_run_has_no_average_in_the_headlines(write_run):
     (run,) = open_archives([write_run("run", accuracy=(99.0, 80.0), finished=False).parent])
-    assert page_of([run]).headlines[0] == ("accuracy after 2 tasks", "80.00 %")
-    assert not any("average" in name for name, _ in page_of([run]).headlines)
+    headlines = page_of([run]).headlines
+    assert headlines[0] == ("accuracy after 2 tasks", "80.00 %")
+    assert not any("average" in name for name, _ in headlines)
 
 
 def test_runs_are_shown_by_class_where_their_classes_came_in_one_order(kept_runs, tmp_path: Path, monkeypatch):

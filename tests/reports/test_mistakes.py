@@ -62,7 +62,7 @@ def test_the_surest_mistakes_come_first(bundle):
 
 def test_in_closed_form_answers_and_their_confidence_are_those_without_the_photo(tmp_path):
     images, names = digits("zero", "one", "eight", "nine", last=12)
-    learner = Learner(device="cpu", memory_per_class=4)
+    learner = Learner(device="cpu", memory_per_class=4, image_size=64)
     learner.learn(images, names)
     learner.save(tmp_path / "bundle")
     (archive,) = open_archives([tmp_path / "bundle"])

@@ -253,7 +253,7 @@ def test_a_disk_that_is_full_when_the_bundle_is_written_costs_no_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copytree(trained, tmp_path / ".v2.learning")
-    for name in ("labels.txt", "photos.zip", "bundle.json"):
+    for name in ("photos.zip", "bundle.json"):
         disk = FullDisk(name, num_whole=0)
         with monkeypatch.context() as patch:
             patch.setattr("os.write", disk)
