@@ -177,7 +177,7 @@ def plan(
     from foster.experiment.plan import make_plan, measured_plan
 
     planned = measured_plan(settings) if is_measuring else make_plan(settings)
-    remarks = settings.remarks([task.num_new for task in planned.tasks])
+    remarks = settings.remarks(len(planned.tasks))
     if is_json:
         output.show(json.dumps(planned.to_dict() | {"remarks": remarks}, indent=2))
         return

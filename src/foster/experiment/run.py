@@ -93,7 +93,7 @@ class Experiment:
         folder = str(self.folder.path) if self.folder.can_resume else ""  # a temporary folder is not named
         self._is_writing = True
         self._tell(events.RunStarted(self.settings.method, self.scenario.name, len(self.scenario), folder, device))
-        for remark in self.settings.remarks(self.scenario.task_sizes):
+        for remark in self.settings.remarks(len(self.scenario)):
             self._warn(remark)
         resume = self.folder.resume_command(self.settings) if self.folder.can_resume else ""
         memory_errors = explained_memory_errors(self.engine.device, self.settings.batch_size, resume)

@@ -24,8 +24,11 @@ from foster.methods.quarter_turns import TurnedNetwork, first_phase, with_turned
 from foster.networks.boosted import BoostedNetwork, BoostedOutput, joined
 from foster.networks.modules import beside, both, freeze
 from foster.networks.network import Network, Output
-from foster.settings.methods import FEW_NEW, FosterSettings
+from foster.settings.methods import FosterSettings
 from foster.training.phase import Evaluate, Phase
+
+FEW_NEW = 0.1
+"""`recall_first` has an effect in tasks with fewer new classes than this share of the known ones."""
 
 
 class Foster(Method[FosterSettings]):

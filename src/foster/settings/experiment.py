@@ -189,9 +189,9 @@ class Settings(CommonSettings):
             return "" if DATASET_SECTIONS[section](self.dataset) else f"the dataset is {self.dataset}"
         return super().why_unused(key)
 
-    def remarks(self, task_sizes: Sequence[int]) -> list[str]:
-        """Warnings about settings that are probably a mistake with tasks of so many new classes, one line each."""
-        return [f"{self.method}.{remark}" for remark in self.options.remarks(task_sizes)]
+    def remarks(self, num_tasks: int) -> list[str]:
+        """Warnings about settings that are probably a mistake in a scenario of `num_tasks` tasks, one line each."""
+        return [f"{self.method}.{remark}" for remark in self.options.remarks(num_tasks)]
 
     def nested(self) -> dict[str, Any]:
         """As `complete`, the scenario first, without empty optional keys and without sections of other datasets."""

@@ -1,6 +1,6 @@
 """The base class of the settings of methods, with the facts about a method that other code needs. No torch here."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -82,7 +82,6 @@ class MethodSettings(Frozen):
         """Why these settings do not fit a scenario of `num_tasks` tasks, as `key: reason`, or None."""
         return None
 
-    def remarks(self, task_sizes: Sequence[int]) -> list[str]:
-        """Warnings about settings that are probably a mistake with tasks of so many new classes, as `key: warning`,
-        without the method's name."""
+    def remarks(self, num_tasks: int) -> list[str]:
+        """Warnings about settings that are probably a mistake, as `key: warning`, without the method's name."""
         return [f"{key}.{fit.remark}" for key, fit in self.schedules.items() if fit.remark]

@@ -3,8 +3,6 @@
 The defaults are the schedules that a method's authors and the field use.
 """
 
-from collections.abc import Sequence
-from itertools import accumulate
 from types import MappingProxyType
 from typing import Annotated, Literal
 
@@ -126,10 +124,6 @@ class DerSettings(MethodSettings):
     """Align the head's row norms after each task, as the field's code does."""
 
 
-FEW_NEW = 0.1
-"""`foster.recall_first` has an effect in tasks with fewer new classes than this share of the known ones."""
-
-
 class FosterSettings(MethodSettings):
     """FOSTER. The defaults do what the published code does; the alternatives are those of the paper."""
 
@@ -225,18 +219,12 @@ class FosterSettings(MethodSettings):
             )
         return None
 
-    def remarks(self, task_sizes: Sequence[int]) -> list[str]:
-        remarks, num_tasks = super().remarks(task_sizes), len(task_sizes)
+    def remarks(self, num_tasks: int) -> list[str]:
+        remarks = super().remarks(num_tasks)
         if isinstance(self.beta_boost, tuple) and len(self.beta_boost) > num_tasks - 1:
             remarks.append(
                 f"beta_boost: {len(self.beta_boost)} values, of which {num_tasks - 1} tasks use the first ones; "
                 "another cut of the classes has other published values ('foster list presets')"
-            )
-        later = zip(task_sizes[1:], accumulate(task_sizes), strict=False)
-        if self.recall_first and not (self.compression and any(new < FEW_NEW * known for new, known in later)):
-            remarks.append(
-                "recall_first: it has no effect here; it needs compression, and tasks with fewer new classes than a "
-                "tenth of the known ones"
             )
         return remarks
 
