@@ -29,6 +29,9 @@ def test_of_many_classes_the_borders_between_tasks_are_numbered(kept_runs, monke
     monkeypatch.setattr(matrices, "MOST_NAMED", 5)
     axes = confusion_figure(open_archives([kept_runs["foster"]])).axes[0]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["0", "2", "4", "6"]
+    monkeypatch.setattr(matrices, "MOST_NUMBERED", 2)
+    axes = confusion_figure(open_archives([kept_runs["foster"]])).axes[0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "4"], "6 is too close to 4"
 
 
 def test_a_class_that_nothing_was_measured_on_has_a_blank_row(kept_runs, monkeypatch):

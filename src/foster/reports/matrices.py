@@ -16,6 +16,8 @@ from foster.reports.style import columns, format_of_panels, grid_of_axes, new_fi
 PANELS_IN_A_ROW = 3
 MOST_NAMED = 20
 """Most classes that are named beside a matrix; with more, the borders between tasks are numbered."""
+MOST_NUMBERED = 15
+"""How many borders between tasks have room for a number; of those that are closer together, some have none."""
 MOST_WRITTEN = 12
 """Most tasks whose accuracies are written into the matrix."""
 ON_BRIGHT = "#222222"
@@ -103,9 +105,12 @@ def _mark_tasks(axes: Axes, archive: Archive) -> None:
         axes.set_xticks(ticks, archive.class_names, rotation=90, size=points(7))
         axes.set_yticks(ticks, archive.class_names, size=points(7))
     else:
-        every = max(1, len(edges) // 10)
-        axes.set_xticks(edges[::every] - 0.5, [str(edge) for edge in edges[::every]])
-        axes.set_yticks(edges[::every] - 0.5, [str(edge) for edge in edges[::every]])
+        numbered = [0]
+        for edge in edges[1:].tolist():
+            if edge - numbered[-1] >= len(archive.class_names) / MOST_NUMBERED:
+                numbered.append(edge)
+        axes.set_xticks([edge - 0.5 for edge in numbered], [str(edge) for edge in numbered])
+        axes.set_yticks([edge - 0.5 for edge in numbered], [str(edge) for edge in numbered])
 
 
 def _write_values(axes: Axes, values: NDArray[np.float64]) -> None:
