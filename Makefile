@@ -45,11 +45,12 @@ demo: $(READY) ## run FOSTER, replay and fine-tuning on handwritten digits
 
 test: lint suite ## lint, types, and every test that is not slow
 
-# Three workers for two cores: some tests wait for other processes. Each worker imports everything once.
+# Two workers for two cores: a third would import everything and make what tests share once more, which takes longer than
+# two workers wait for other processes.
 suite: $(IMPORTED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
-# One process imports, and thereby compiles, all that the tests need, while mypy runs: three workers would each do it.
+# One process imports, and thereby compiles, all that the tests need, while mypy runs: each worker would do it again.
 $(IMPORTED): $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --collect-only --quiet --quiet > /dev/null || true
 	@touch $@

@@ -72,12 +72,14 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _without_a_closed_form_beside_training_from_scratch() -> Iterator[None]:
-    """The features of the pretrained network would take longer than the training of a test."""
+def _quick_beside_training() -> Iterator[None]:
+    """Features of the pretrained network, and a well measured step, would take longer than the training of a test."""
     from foster.learner import train
+    from foster.training import task
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "PRETRAINED", "resnet8")
+        patch.setattr(task, "REHEARSED_EPOCHS", (3, 40))
         yield
 
 
