@@ -364,11 +364,18 @@ def test_classes_of_one_photo_and_a_class_alone_are_learned(weights: Path) -> No
     assert [(entry.name, entry.num_images) for entry in more.held_out.known] == [("zero", 1)], "not the unmeasured one"
 
 
-@pytest.mark.parametrize(("settings", "minutes"), [({}, 5.0), ({"training": "fast"}, None)])
-def test_a_time_or_a_length_of_training_is_said_to_have_no_effect(
-    weights: Path, settings: dict[str, Any], minutes: float | None
+@pytest.mark.parametrize(
+    ("settings", "minutes", "named"),
+    [
+        ({}, 5.0, "minutes"),
+        ({"training": "fast", "epochs_scale": 0.5}, None, "training, epochs_scale"),
+        ({"foster": {"temperature": 3, "boost": {"epochs": 7}}}, None, "foster.boost, foster.temperature"),
+    ],
+)
+def test_settings_of_a_training_are_said_to_have_no_effect(
+    weights: Path, settings: dict[str, Any], minutes: float | None, named: str
 ) -> None:
-    with pytest.warns(UserWarning, match="method=foster"):
+    with pytest.warns(UserWarning, match=rf": {named} \(method=foster"):
         frozen_learner(weights, **settings).learn(digits("zero", "one", last=4), minutes=minutes)
 
 

@@ -33,7 +33,7 @@ from foster.networks.adapted import BackboneChoice, check_backbone
 from foster.networks.heads import RootHead
 from foster.networks.network import Network
 from foster.networks.statistics import Statistics, discriminants_of_few, left_out_scores, unit_roots
-from foster.settings.learner import CLOSED_FORM
+from foster.settings.learner import CLOSED_FORM, LearnerSettings
 from foster.system.counts import counted
 from foster.training.engine import find_device, inference_batch_size
 
@@ -41,6 +41,8 @@ READ_AT_ONCE = 128
 """Photos that are decoded and inferred together."""
 
 REHEARSED_PHOTOS = 8
+OF_TRAINING = ("training", "epochs_scale", "learning_rate_scale", "augmentation")
+"""Settings that have an effect only where a network is trained."""
 SHRINKAGE = 0.5
 """The shrinkage of the covariance of roots of features, as chosen in results/notes/photo-heads.md."""
 
@@ -65,6 +67,14 @@ class NewPhotos:
     """What was found in the source."""
 
 
+def _without_effect(plan: Plan) -> list[str]:
+    """The settings that were changed although they have an effect on a training alone."""
+    settings, usual = plan.settings, type(plan.settings.options)()
+    changed = ["minutes"] if plan.minutes is not None else []
+    changed += [key for key in OF_TRAINING if getattr(settings, key) != LearnerSettings.model_fields[key].default]
+    return changed + [f"{settings.section}.{key}" for key, value in settings.options if value != getattr(usual, key)]
+
+
 def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
     """Compute features, add them, solve, measure."""
     before, settings, known = plan.before, plan.settings, plan.known
@@ -74,8 +84,8 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         network, preprocessing = before.network, before.preprocessing
     classifier = Classifier(network, preprocessing).to(find_device(settings.device))
     quota = _quota(plan)
-    if plan.minutes is not None or settings.training != "standard":
-        plan.warn("nothing is trained in closed form: minutes and training have no effect; method=foster trains")
+    if silent := _without_effect(plan):
+        plan.warn(f"nothing is trained in closed form; without effect: {', '.join(silent)} (method=foster trains)")
     if plan.asked:
         plan.asked(_planned(plan, classifier))
     photos = compute_features(plan, classifier, quota)
