@@ -1,13 +1,11 @@
-import copy
 import functools
 import gc
 import os
 import shutil
 import signal
-from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import typer.main
@@ -28,18 +26,6 @@ os.fsync = lambda descriptor: None
 
 # typer would build all commands anew at every call.
 typer.main.get_command = functools.cache(typer.main.get_command)
-
-
-def _copied(ordered: "OrderedDict[Any, Any]", memo: dict[int, Any]) -> "OrderedDict[Any, Any]":
-    """As `copy.deepcopy` copies it, at once: every module of a network has a dozen, and most of them are empty."""
-    found: OrderedDict[Any, Any] = OrderedDict()
-    memo[id(ordered)] = found
-    for key, value in ordered.items():
-        found[key] = copy.deepcopy(value, memo)
-    return found
-
-
-copy._deepcopy_dispatch[OrderedDict] = _copied  # type: ignore[attr-defined]
 
 
 def pytest_collection_finish() -> None:
