@@ -80,7 +80,7 @@ def balanced_distillation_of_paper(logits: Tensor, teacher_logits: Tensor, weigh
 
 
 def recalled(logits: Tensor, first_logits: Tensor) -> Tensor:
-    """`logits` in which the first classes keep their probability as a group, divided among them as `first_logits` say.
+    """`logits` in which the first classes keep their total probability, divided among them as in `first_logits`.
 
     log S(.)_y = log S(z)_group + log S(z_first)_y for a class y of the first task; the other logits stay as they are.
     """

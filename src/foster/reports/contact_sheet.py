@@ -75,7 +75,7 @@ def draw_sheet(bundle: Bundle, path: Path) -> None:
         ]
         # The id tells classes apart whose names are in a script that the font lacks.
         sections.append(Section(f"{class_id:04d}  {counted(len(entries), 'image')} of {name}", tiles))
-    legend = [("black ids: learned from", INK), ("blue ids: held out, never trained on", HELD_OUT)]
+    legend = [("black ids: learned from", INK), ("blue ids: held out, never learned from", HELD_OUT)]
     draw_sections(sections, legend, path)
 
 

@@ -17,7 +17,7 @@ PANELS_IN_A_ROW = 3
 MOST_NAMED = 20
 """Most classes that are named beside a matrix; with more, the borders between tasks are numbered."""
 MOST_NUMBERED = 15
-"""How many borders between tasks have room for a number; of those that are closer together, some have none."""
+"""Most borders between tasks that are numbered; those too close to the last numbered one are not."""
 MOST_WRITTEN = 12
 """Most tasks whose accuracies are written into the matrix."""
 ON_BRIGHT = "#222222"

@@ -190,9 +190,9 @@ class FosterSettings(MethodSettings):
     compress_old_weight: float = Field(default=0.0, ge=0)
     """The weight of a second distillation while compressing, from the old network on the known classes."""
     recall_first: bool = False
-    """Keep the network of the first task. While compressing, it tells its classes apart for the student, and the
-    teacher says how likely they are together; only in tasks with fewer new classes than a tenth of the known ones.
-    `foster learn` keeps its newest network alone and does without."""
+    """Keep the network of the first task. In tasks with fewer new classes than a tenth of the known ones, it divides
+    the probability that the teacher gives to the first task's classes among them; the student learns the result.
+    `foster learn` keeps only its newest network, so there it has no effect."""
 
     def beta_boost_of(self, task: int) -> float:
         """beta for logits alignment in task `task` (the first boosted task is 1)."""
