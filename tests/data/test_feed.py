@@ -13,7 +13,7 @@ from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, make_feed
 from foster.data.images import ImageSet, TensorStack, concatenate
 from foster.data.photos.decode import Resizing
 from foster.data.photos.store import PhotoStack, learner_loader
-from foster.errors import DataError, SettingsError
+from foster.errors import SettingsError
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.system.processes import ProcessGroup
@@ -161,8 +161,6 @@ def test_batches_tell_which_images_they_hold_where_that_is_asked_for() -> None:
         assert torch.equal(batch.labels, data.labels[batch.index])
         assert torch.equal(batch.exemplar, batch.index >= 7)
         assert torch.equal(batch.beside["rank"], torch.where(batch.exemplar, batch.labels, 0).float())
-        with pytest.raises(DataError, match=r"'rnk'.* index, exemplar, rank"):
-            batch.beside["rnk"]
     assert not any(batch.beside for batch in make_feed(data, SHIFT, 4, ADDRESS, CPU).batches(1))
 
 

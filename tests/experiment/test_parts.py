@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from tiny_runs import tiny_settings
-from torch import Tensor
 
 from foster import kernels
 from foster.data.download import Follower
@@ -28,9 +27,8 @@ from foster.experiment.parts import (
     place_for_photos,
 )
 from foster.experiment.run import Experiment
-from foster.networks import BACKBONES, build_backbone
+from foster.networks import build_backbone
 from foster.networks.adapted import IMAGENET_MEAN, IMAGENET_STD
-from foster.networks.network import Backbone
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import load_settings
 from foster.system.signals import StopRequest
@@ -99,23 +97,11 @@ def test_a_deterministic_run_asks_every_library_for_it_and_the_next_run_does_not
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-class Wrong(Backbone):
-    """Gives the 3 channels of its images as features."""
-
-    feature_size = 64
-
-    def stages(self, images: Tensor) -> list[Tensor]:
-        return [images]
-
-
 @pytest.mark.parametrize(
     "change",
-    ["backbone=resnet33", "backbone=wrong", "device=cuda:99", pytest.param("engine.kernels=on", marks=WITHOUT_GPU)],
+    ["backbone=resnet33", "device=cuda:99", pytest.param("engine.kernels=on", marks=WITHOUT_GPU)],
 )
-def test_what_cannot_be_had_is_refused_before_any_data_is_looked_for(
-    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(BACKBONES, "wrong", Wrong)
+def test_what_cannot_be_had_is_refused_before_any_data_is_looked_for(change: str, tmp_path: Path) -> None:
     settings = load_settings("cifar100-b0-inc10", [change], data=str(tmp_path / "nowhere"))
     with pytest.raises((DeviceError, SettingsError), match=change.partition("=")[0]):
         Experiment(settings, RunFolder(tmp_path / "run"), lambda event: None, StopRequest())

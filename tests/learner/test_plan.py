@@ -24,8 +24,6 @@ from foster.learner.plan import (
 )
 from foster.learner.reports import LearnReport, SharedPhotos
 from foster.learner.train import Forecast, TrainingPlan, fitted_scale, plan_training
-from foster.networks import BACKBONES
-from foster.networks.network import Backbone
 from foster.settings.learner import learner_settings
 
 
@@ -95,15 +93,6 @@ def test_a_frozen_backbone_sees_no_smaller_images_than_it_can_tell_apart() -> No
         make_plan(None, foster.Learner(image_size="16x64", device="cpu").settings, photos)
 
 
-class Wrong(Backbone):
-    """Gives the 3 channels of its images as features."""
-
-    feature_size = 64
-
-    def stages(self, images: Tensor) -> list[Tensor]:
-        return [images]
-
-
 def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = longer_learner(foster={"beta_boost": [0.9]})
     learner.learn(digits("zero", "one"))
@@ -118,9 +107,6 @@ def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monke
     two = digits("zero", "one")
     with pytest.raises(SettingsError, match="'resnet33'"):
         longer_learner(backbone="resnet33").learn(two)
-    monkeypatch.setitem(BACKBONES, "wrong", Wrong)
-    with pytest.raises(SettingsError, match=r"'wrong'.*64.*\[2, 3\]"):
-        longer_learner(backbone="wrong").learn(two)
     with pytest.raises(SettingsError, match=r"memory_total.*2.*3"):
         longer_learner(memory_total=2).learn(digits("zero", "one", "two"))
     with pytest.raises(SettingsError, match=r"foster\.beta_boost: 1 values"):

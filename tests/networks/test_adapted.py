@@ -64,6 +64,7 @@ def test_every_backbone_is_a_copy_of_the_given_module() -> None:
     [
         (nn.Linear(4, 4), "cannot take images of 8 x 8"),
         (nn.Flatten(0), r"\[N, d\]"),
+        (lambda: NeedsLargeImages(), "cannot take images of 8 x 8"),
     ],
 )
 def test_a_module_that_is_no_backbone_is_refused_with_a_reason(module: Any, message: str) -> None:
@@ -74,11 +75,11 @@ def test_a_module_that_is_no_backbone_is_refused_with_a_reason(module: Any, mess
 class Tiny(Backbone):
     """As CONTRIBUTING.md says how to write one, with 7 features."""
 
-    def __init__(self, feature_size: int | None = 7) -> None:
+    feature_size = 7
+
+    def __init__(self) -> None:
         super().__init__()
         self.maps = Maps()
-        if feature_size is not None:
-            self.feature_size = feature_size
 
     def stages(self, images: Tensor) -> list[Tensor]:
         return [self.maps(images)]
@@ -94,21 +95,6 @@ def test_a_backbone_that_keeps_its_word_is_taken_as_it_is() -> None:
     assert isinstance(made, Tiny)
     assert made.training
     assert int(made.maps.norm.num_batches_tracked) == 0  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("backbone", "message"),
-    [
-        (lambda: Tiny(64), r"64.*\[2, 64\].*\[2, 7\]"),
-        (lambda: Tiny(None), "must set feature_size, the number of features of an image"),
-        (NeedsLargeImages, "backbone 'custom:NeedsLargeImages' cannot take images of 8 x 8: "),
-        (Backbone, "must set feature_size"),
-    ],
-)
-def test_a_backbone_that_does_not_keep_its_word_is_refused_with_a_reason(backbone: Any, message: str) -> None:
-    with pytest.raises(SettingsError, match=message) as caught:
-        choose_backbone(backbone, (8, 8)).make()
-    assert "\n" not in str(caught.value)
 
 
 def test_a_backbone_that_began_with_weights_is_known_by_them_when_the_file_is_gone() -> None:

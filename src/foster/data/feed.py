@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from foster.data.augmentation.pipeline import Changes
-from foster.data.images import ImageSet, Rows
+from foster.data.images import ImageSet
 from foster.seeding import Address, generator
 from foster.settings.augmentation import Augmentation
 from foster.system.processes import ALONE, ProcessGroup, check_divides, process_group
@@ -149,7 +149,7 @@ class Feed:
         """The batch of these tensors: views, labels and rows."""
         images, *others = tensors[: self.num_views]
         labels, *rows = tensors[self.num_views :]
-        return Batch(images, labels, Rows(zip(self._rows, rows, strict=True)), tuple(others))
+        return Batch(images, labels, dict(zip(self._rows, rows, strict=True)), tuple(others))
 
     def address(self, epoch: int) -> Address:
         """The address of an epoch's random numbers."""

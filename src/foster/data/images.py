@@ -12,7 +12,6 @@ from torch import Tensor
 
 from foster.data.augmentation.pipeline import Changes
 from foster.data.photos.decode import image_id, png_of
-from foster.errors import DataError
 from foster.networks.modules import on_host
 from foster.settings.augmentation import Augmentation
 
@@ -21,16 +20,6 @@ COPIES_OF_AN_EPOCH = 4
 
 SHARE_OF_FREE_MEMORY = 0.5
 """The share of a device's free memory that images may take; the network needs the rest."""
-
-
-class Rows(dict[str, Tensor]):
-    """Tensors beside images, by name, with a row for each image."""
-
-    def __missing__(self, name: str) -> Tensor:
-        raise DataError(
-            f"nothing is kept as '{name}' beside these images, only {', '.join(self) or 'labels'}; "
-            "memory.keep keeps tensors beside exemplars, and a bundle does not have them"
-        )
 
 
 Gather = Callable[[slice, torch.device], Callable[[], Tensor]]
@@ -214,10 +203,13 @@ class TensorStack(Stack):
             return asked == "on"
         if device.type != "cuda":
             return True  # the images are there already
-        free = torch.cuda.mem_get_info(device)[0]
-        # What torch holds without using it is free for its tensors, too.
-        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return COPIES_OF_AN_EPOCH * self.nbytes <= SHARE_OF_FREE_MEMORY * free
+        return COPIES_OF_AN_EPOCH * self.nbytes <= SHARE_OF_FREE_MEMORY * free_memory(device)
+
+
+def free_memory(device: torch.device) -> int:
+    """The free bytes of a GPU. What torch holds without using it is free for its tensors, too."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def as_stack(images: Stack | Tensor) -> Stack:
@@ -256,7 +248,7 @@ class ImageSet:
         object.__setattr__(self, "stack", as_stack(stack))
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "class_names", class_names)
-        object.__setattr__(self, "beside", Rows(beside))
+        object.__setattr__(self, "beside", dict(beside))
 
     @property
     def images(self) -> Tensor:

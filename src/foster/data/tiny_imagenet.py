@@ -1,19 +1,15 @@
 """Tiny ImageNet as published: 200 classes of ImageNet, JPEG files of 64 x 64 pixels."""
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image
 
 from foster.data.download import find_or_fetch
 from foster.data.images import ImageSet
+from foster.data.photos.decode import Resizing, decoded
 from foster.data.sources import Request
-from foster.errors import DataError, explained, words_of
+from foster.errors import DataError, explained
 
 SIDE = 64
 
@@ -35,16 +31,8 @@ def read_tiny_imagenet(request: Request) -> tuple[ImageSet, ImageSet]:
 def _read(photos: Sequence[tuple[Path, str]], names: tuple[str, ...]) -> ImageSet:
     ids = {name: class_id for class_id, name in enumerate(names)}
     images = torch.empty(len(photos), 3, SIDE, SIDE, dtype=torch.uint8)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for place, pixels in enumerate(pool.map(_pixels, [path for path, _ in photos])):
-            images[place] = torch.from_numpy(pixels).permute(2, 0, 1)
+    for batch in decoded([path for path, _ in photos], Resizing(SIDE, SIDE)):
+        for position, reason in batch.unreadable.items():
+            raise DataError(f"{photos[position][0]} cannot be read: {reason}")
+        images[batch.positions] = torch.stack(batch.results)
     return ImageSet(images, torch.tensor([ids[name] for _, name in photos], dtype=torch.int64), names)
-
-
-def _pixels(path: Path) -> NDArray[np.uint8]:
-    """One photo, `[64, 64, 3]`; some files are grey."""
-    try:
-        with Image.open(path) as photo:
-            return np.array(photo.convert("RGB"))
-    except (OSError, ValueError, SyntaxError) as error:
-        raise DataError(f"{path} cannot be read: {words_of(error)}") from None

@@ -29,7 +29,7 @@ from foster.learner.knowledge import NOT_MEASURED, NOTHING_KEPT, FeatureStore, K
 from foster.learner.plan import Plan
 from foster.learner.reports import LearnReport, UpdateCheck, compare
 from foster.learner.work_folder import WorkFolder
-from foster.networks.adapted import BackboneChoice, check_backbone
+from foster.networks.adapted import BackboneChoice
 from foster.networks.heads import RootHead
 from foster.networks.network import Network
 from foster.networks.statistics import Statistics, discriminants_of_few, left_out_scores, unit_roots
@@ -142,8 +142,6 @@ def frozen_network(choice: BackboneChoice, resizing: Resizing) -> tuple[Network,
             "weights; give weights=FILE.safetensors, or method=foster, which trains it"
         )
     backbone = choice.make()
-    if choice.is_builtin:  # others are tried whenever they are made
-        check_backbone(backbone, resizing.size, choice.name)
     preprocessing = Preprocessing.model_validate({**vars(resizing), "mean": mean, "std": std})
     return Network([backbone], RootHead(backbone.feature_size, 0)), preprocessing
 

@@ -34,7 +34,7 @@ from foster.learner.reports import (
 )
 from foster.learner.train import learn_by_training
 from foster.learner.work_folder import WorkFolder, opened
-from foster.networks.adapted import ModuleLike, check_choice
+from foster.networks.adapted import ModuleLike
 from foster.settings.learner import AUTO, CLOSED_FORM, LearnerSettings, learner_settings
 from foster.settings.plugins import load_plugins
 from foster.system.counts import counted
@@ -80,7 +80,6 @@ class Learner:
         of each class. `training` is how long a network is trained: fast, standard or paper. `settings` takes every
         other key that `foster learn --keys` lists, tables as mappings: `foster={...}`.
         """
-        check_choice(backbone)
         checked = learner_settings(
             method=method,
             backbone=backbone if isinstance(backbone, str) else "auto",

@@ -44,7 +44,7 @@ from foster.learner.reports import CLOSED_FORM_VARIANT, LearnReport, UpdateCheck
 from foster.methods import method_class
 from foster.methods.base import Context, Method
 from foster.methods.refresh import phases_of, trains_phases
-from foster.networks.adapted import check_backbone, choose_backbone
+from foster.networks.adapted import choose_backbone
 from foster.networks.network import Backbone
 from foster.settings.learner_defaults import PRETRAINED, batch_size_for, frozen_side_for
 from foster.settings.method import MethodSettings
@@ -325,9 +325,7 @@ def _check(plan: Plan, before: Knowledge | None) -> None:
     known = before.class_names if before else ()
     again = [name for name in names if name in known]
     if before is None or (options.keeps_all_images and len(again) < len(names)):
-        made = plan.backbone.make()
-        if plan.backbone.is_builtin:  # others are tried whenever they are made
-            check_backbone(made, plan.resizing.size, plan.backbone.name)
+        plan.backbone.make()  # a module from outside is tried, and weights are read
     if options.unlabeled_source:
         raise SettingsError(f"{settings.section}.unlabeled: an experiment takes unlabeled images, a learner does not")
     settings.quota(len({*known, *names}))

@@ -71,7 +71,6 @@ def choose_backbone(
     Pretrained weights are downloaded or read when a backbone is made. If trained weights will be loaded into it
     (`is_trained`), they are not read.
     """
-    check_choice(choice)
     if isinstance(choice, str) and choice.startswith(TIMM_PREFIX):
         chosen = _from_timm(choice, image_size, is_pretrained=not weights, is_trained=is_trained)
     else:
@@ -111,39 +110,20 @@ def _without_weights(choice: str | ModuleLike, image_size: tuple[int, int]) -> B
     return BackboneChoice(choice, lambda: build_backbone(choice))
 
 
-def check_choice(choice: object) -> None:
-    """Raise SettingsError unless `choice` is a name, a module, or a function that makes one."""
-    if not isinstance(choice, str) and not callable(choice):
-        raise SettingsError(
-            "backbone must be a name, a torch.nn.Module, or a class or function that makes one, "
-            f"not {type(choice).__name__}"
-        )
-
-
 def as_backbone(module: nn.Module, image_size: tuple[int, int], name: str) -> Backbone:
-    """`module` itself if it is a Backbone; otherwise a wrapper. The number of features is found by a forward pass."""
-    if isinstance(module, Backbone):
-        check_backbone(module, image_size, name)
-        return module
+    """`module` itself if it is a Backbone; otherwise a wrapper.
+
+    A forward pass shows the number of features, and whether the module takes images of this size.
+    """
     out = _trial(module, image_size, name)
+    if isinstance(module, Backbone):
+        return module
     if not isinstance(out, Tensor) or out.ndim not in (2, 4) or len(out) != NUM_TRIAL_IMAGES:
+        found = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise SettingsError(
-            f"backbone '{name}' must return features [N, d] or maps [N, d, h, w], not {_described(out)}; "
-            "remove its head first"
+            f"backbone '{name}' must return features [N, d] or maps [N, d, h, w], not {found}; remove its head first"
         )
     return ModuleBackbone(module, out.shape[1])
-
-
-def check_backbone(backbone: Backbone, image_size: tuple[int, int], name: str) -> None:
-    """Raise SettingsError if a backbone fails on images of this size or does not return `feature_size` features."""
-    size = getattr(backbone, "feature_size", None)
-    if size is None:
-        raise SettingsError(f"backbone '{name}' must set feature_size, the number of features of an image")
-    actual, promised = _described(_trial(backbone, image_size, name)), [NUM_TRIAL_IMAGES, size]
-    if actual != str(promised):
-        raise SettingsError(
-            f"backbone '{name}' has feature_size = {size!r}, so it must return {promised}, but returns {actual}"
-        )
 
 
 def _trial(module: nn.Module, image_size: tuple[int, int], name: str) -> object:
@@ -157,10 +137,6 @@ def _trial(module: nn.Module, image_size: tuple[int, int], name: str) -> object:
     except Exception as error:
         height, width = image_size
         raise SettingsError(f"backbone '{name}' cannot take images of {height} x {width}: {words_of(error)}") from None
-
-
-def _described(out: object) -> str:
-    return str(list(out.shape)) if isinstance(out, Tensor) else type(out).__name__
 
 
 def _fresh(choice: ModuleLike) -> nn.Module:

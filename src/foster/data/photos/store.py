@@ -30,7 +30,7 @@ from torch import Tensor
 from foster import events
 from foster.data.augmentation.pipeline import PhotoChanges
 from foster.data.download import Follower
-from foster.data.images import Gather, Stack, TensorStack
+from foster.data.images import Gather, Stack, TensorStack, free_memory
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.crops import centre_boxes, crops_at, crops_of, whole_boxes
 from foster.data.photos.decode import (
@@ -264,11 +264,8 @@ def typical_photo_bytes(short_side: int) -> int:
 
 def place_for(num_bytes: int, device: torch.device, has_cache: bool) -> str:
     """Where `auto` keeps photos of this many bytes: on a GPU, in the host's memory, or on disk."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        if num_bytes <= SHARE_OF_DEVICE * free:
-            return "device"
+    if device.type == "cuda" and num_bytes <= SHARE_OF_DEVICE * free_memory(device):
+        return "device"
     if num_bytes <= SHARE_OF_HOST * _available_memory():
         return "host"
     if has_cache:
