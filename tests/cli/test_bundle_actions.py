@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import torch
 from commands import QUICK, Command, contents, write_photos
 from faults import FullDisk
 from PIL import Image
@@ -160,7 +159,7 @@ def test_classes_or_images_are_forgotten_and_not_both(command: Command, bundle: 
     assert not Path("v2").exists()
 
 
-def test_a_picture_that_two_classes_keep_is_told_counted_and_taken_from_one(command: Command, bundle: Path) -> None:
+def test_a_picture_that_two_classes_keep_is_told_counted_and_taken_from_both(command: Command, bundle: Path) -> None:
     photos = write_photos(Path("photos"), zero=40)
     shutil.copytree(photos / "zero", "renamed/nought")
     more = write_photos(Path("renamed"), three=9)
@@ -171,12 +170,9 @@ def test_a_picture_that_two_classes_keep_is_told_counted_and_taken_from_one(comm
     assert all(fact in told for fact in ("20 photos", "renamed/nought/", "'zero' and 'nought'"))
     twice = Counter(entry.id for entry in read_manifest(Path("v2")).exemplars if entry.class_id in (2, 3))
     both = next(image_id for image_id, count in twice.items() if count == 2)
-    refused = command("forget", "v2", "--image", both, "--bundle", "v3")
-    assert refused.code == 2
-    assert f"0002/{both} ('zero'), 0003/{both} ('nought')" in refused.err
-    removed = command("forget", "v2", "--image", f"0003/{both}", "--bundle", "v3")
+    removed = command("forget", "v2", "--image", both, "--bundle", "v3")
     assert removed.code == 0, removed.err
-    assert [entry.class_id for entry in read_manifest(Path("v3")).exemplars if entry.id == both] == [2]
+    assert both not in {entry.id for entry in read_manifest(Path("v3")).exemplars}
 
 
 @pytest.mark.parametrize("file", ["bundle.json", "photos.zip"])
@@ -227,17 +223,3 @@ def test_a_bundle_that_another_process_writes_is_left_alone(command: Command, bu
     assert done.code == 2
     assert "process" in done.err
     assert not Path("v2").exists()
-
-
-def test_too_large_a_loss_is_shown_and_refused(command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = 64
-    row = (torch.zeros(size), torch.tensor(-100.0))
-    monkeypatch.setattr("foster.learner.mending.merged_row", lambda *parts: row)
-    merge = ("merge", bundle, "zero", "one", "--into", "both", "--bundle", "v2", "--device", "cpu", "--max-drop")
-    done = command(*merge, 1)
-    assert done.code == 3
-    assert "right -> wrong" in done.out
-    assert "--max-drop" in done.err
-    assert not Path("v2").exists()
-    assert command(*merge, 100).code == 0
-    assert read_manifest(Path("v2")).classes == ("both", "two")

@@ -167,9 +167,7 @@ def test_mending_says_what_is_kept_and_what_was_lost() -> None:
     forgot = mend_text(MendReport({}, ("cat", "fox"), (CHECK,), is_trained=True))
     assert forgot.startswith("forgot cat, fox\n")
     assert "backbone" in forgot
-    summed = mend_text(MendReport({}, ("cat",), is_estimated=True, uncompared=("dog", "fox")))
-    assert "estimated" in summed
-    assert "dog, fox: a loss of accuracy cannot be measured" in summed
+    assert "estimated" in mend_text(MendReport({}, ("cat",), is_estimated=True))
 
 
 def test_a_name_cannot_move_the_cursor() -> None:

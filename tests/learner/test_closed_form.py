@@ -21,11 +21,10 @@ from foster.errors import DataError, SettingsError
 from foster.evaluation.gradcam import grad_cam
 from foster.events import Decoding, Event
 from foster.learner import closed_form, train
-from foster.learner import learner as learner_module
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.mending import _with_names
-from foster.learner.reports import SharedPhotos, UpdateError
+from foster.learner.reports import SharedPhotos
 from foster.networks import build_backbone
 from foster.settings.learner_defaults import PRETRAINED
 from foster.system.signals import Stopped, StopRequest
@@ -155,8 +154,8 @@ def test_with_sums_alone_the_head_is_the_same(weights: Path, tmp_path: Path) -> 
         learner.learn(digits("three"))
     full, sums = learners
     scale = scale_of_head(sums)
-    reports = [learner.merge(["one", "three"], "both", max_drop=1) for learner in learners]
-    assert [report.uncompared for report in reports] == [(), ("zero", "both", "two")]
+    checks = [learner.merge(["one", "three"], "both").checks for learner in learners]
+    assert [len(found) for found in checks] == [1, 0]
     torch.testing.assert_close(direction(sums), direction(full), rtol=1e-4, atol=1e-6)
     assert scale_of_head(sums) == pytest.approx(scale, rel=1e-4), "no photo is measured, so confidence stays as it was"
     store = known(foster.load(sums.save(tmp_path / "sums"), device="cpu")).store
@@ -164,7 +163,7 @@ def test_with_sums_alone_the_head_is_the_same(weights: Path, tmp_path: Path) -> 
     assert (len(store.features), store.num_photos) == (0, 160)
     assert int((store.answers >= 0).sum()) == 40, "those of the last learn are still known"
     reports = [learner.forget("two") for learner in learners]
-    assert [(report.is_estimated, report.uncompared) for report in reports] == [(False, ()), (True, ("zero", "both"))]
+    assert [report.is_estimated for report in reports] == [False, True]
     for learner in learners:
         assert known(learner).familiarity is not None
         learner.forget("both")
@@ -233,7 +232,7 @@ def test_a_renamed_class_has_its_new_name_everywhere(weights: Path, tmp_path: Pa
     assert "person 1" not in (learner.save(tmp_path / "gone") / "bundle.json").read_text(encoding="utf-8")
 
 
-def test_a_removed_photo_was_never_learned(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_photo_was_never_learned(weights: Path) -> None:
     learner, without = frozen_learner(weights), frozen_learner(weights)
     images, names = digits("zero", "one", last=20)
     learner.learn(images, names)
@@ -241,13 +240,7 @@ def test_a_removed_photo_was_never_learned(weights: Path, monkeypatch: pytest.Mo
     store = known(learner).store
     assert store is not None
     wanted = store.ids[0]
-    monkeypatch.setattr(learner_module, "problem", lambda checks, max_drop: f"{len(checks)} {max_drop}")
-    with pytest.raises(UpdateError) as refused:
-        learner.remove_photos(wanted, max_drop=2)
-    monkeypatch.undo()
-    assert str(refused.value) == "1 2"
-    assert known(learner).store is store
-    assert learner.remove_photos(wanted, max_drop=100).removed == (wanted,)
+    assert learner.remove_photos(wanted).removed == (wanted,)
     torch.testing.assert_close(direction(learner), direction(without), rtol=1e-4, atol=1e-6)
     assert wanted not in {photo_id for _, photo_id in known(learner).exemplars.entries()}
     with pytest.raises(DataError, match=f"'{wanted}'"):
@@ -431,8 +424,7 @@ def test_a_bundle_in_closed_form_is_compared_with_the_network_that_is_trained_fr
         "validation_share": 0.2,
         "memory_per_class": 40,
     }
-    with pytest.warns(UserWarning, match="class 'one'.*max_drop does not protect"):
-        report = learner.learn(again, max_drop=100, **changes)
+    report = learner.learn(again, **changes)
     earlier = {image_id(image) for image in digits("zero", last=20)[0]}
     held_out = known(learner).images_of(known(learner).held_out)
     assert earlier.isdisjoint(image_id(image) for image in held_out.images)

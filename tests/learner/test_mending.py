@@ -59,7 +59,7 @@ def test_a_renamed_class_is_the_same_class(four: Learner, tmp_path: Path) -> Non
 
 def test_a_merged_class_has_the_sum_of_its_parts(four: Learner, tmp_path: Path) -> None:
     before = copy.deepcopy(four)
-    report = four.merge(["three", "one"], "one or three", max_drop=None)
+    report = four.merge(["three", "one"], "one or three")
     assert four.class_names == ("zero", "one or three", "two")
     assert known(four).task_sizes == (2, 1)
     assert report.renamed == {"one": "one or three", "three": "one or three"}
@@ -104,8 +104,8 @@ def test_other_methods_are_mended_and_learn_on(method: str, tmp_path: Path) -> N
     learner = small_learner(method, memory_total=80, epochs_scale=0.002)
     learner.learn(digits("zero", "one", "two", last=20))
     learner.learn(digits("three", last=20))
-    learner.merge(["one", "three"], "both", max_drop=None)
-    learner.forget("zero", max_drop=None)
+    learner.merge(["one", "three"], "both")
+    learner.forget("zero")
     assert known(learner).task_sizes == (2, 0)
     learner = foster.load(learner.save(tmp_path / "mended"), device="cpu")
     learner.learn(digits("zero", last=20))
@@ -116,12 +116,12 @@ def test_other_methods_are_mended_and_learn_on(method: str, tmp_path: Path) -> N
 
 
 def test_a_first_task_of_which_nothing_is_left_still_loads_and_learns(four: Learner, tmp_path: Path) -> None:
-    four.forget("zero", "one", max_drop=None)
+    four.forget("zero", "one")
     assert known(four).task_sizes == (0, 2)
     again = foster.load(four.save(tmp_path / "rest"), device="cpu")
     again.learn(*digits("four", last=20), epochs_scale=0.001)
     assert again.class_names == ("two", "three", "four")
-    again.forget("three", "four", max_drop=None)
+    again.forget("three", "four")
     assert again.class_names == ("two",)
     assert [answer.confidence for answer in again.predict(unseen("two"))] == [1.0] * 10
 

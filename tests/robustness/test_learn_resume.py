@@ -226,17 +226,6 @@ def arguments(shelf: Shelf, bundle: Path, *options: str) -> list[str]:
     return ["learn", str(shelf.second), "--from", str(shelf.old), "--bundle", str(bundle), *OPTIONS, *options]
 
 
-def test_restart_discards_what_was_saved(shelf: Shelf, stopped: Path, tmp_path: Path, command: Command) -> None:
-    refused = command(*arguments(shelf, tmp_path / "v2", "batch_size=8"))
-    assert refused.code == 2
-    assert "--restart" in refused.err.splitlines()[-1]
-    done = command(*arguments(shelf, tmp_path / "v2", "batch_size=8", "--restart"))
-    assert done.code == 0, done.err
-    assert "resumed" not in done.err
-    assert not stopped.exists()
-    assert foster.load(tmp_path / "v2", device="cpu").settings.batch_size == 8
-
-
 @pytest.fixture(scope="module")
 def trained(shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A work folder of a learn that was stopped when all was trained; tests take copies."""
@@ -316,7 +305,7 @@ def test_a_signal_saves_and_says_the_command_that_continues(shelf: Shelf, tmp_pa
     bundle, said = tmp_path / "my bundle", tmp_path / "said"
     given = arguments(shelf, bundle)
     work = tmp_path / ".my bundle.learning"
-    process = started([*given, "--restart"], said, held_at=(work / "checkpoints" / "manifest-00000001.json", ""))
+    process = started(given, said, held_at=(work / "checkpoints" / "manifest-00000001.json", ""))
     wait_for_checkpoint(work, 1, process)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGTERM)

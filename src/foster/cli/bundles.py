@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from foster.bundle.promotion import Promotion
     from foster.learner.learner import Learner
     from foster.learner.reports import MendReport
-
-MaxDrop = Annotated[
-    float | None,
-    typer.Option(metavar="POINTS", min=0, help="Write nothing if the classes that stay lose more accuracy than this."),
-]
 
 
 def info(
@@ -85,7 +80,6 @@ def merge(
     names: Annotated[list[str], typer.Argument(metavar="CLASS", help="Two classes or more.")],
     into: Annotated[str, typer.Option(metavar="NAME", help="The class that they become; may be one of them.")],
     bundle: NewBundle,
-    max_drop: MaxDrop = None,
     is_promoting: IsPromoting = False,
     device: Device = "auto",
     plugins: Plugins = None,
@@ -97,7 +91,7 @@ def merge(
 
     Example: foster merge bundles/current cat dog --into pet --bundle bundles/new
     """
-    mend(old, bundle, lambda learner: learner.merge(names, into, max_drop=max_drop), is_promoting, device)
+    mend(old, bundle, lambda learner: learner.merge(names, into), is_promoting, device)
 
 
 def forget(
@@ -112,7 +106,6 @@ def forget(
             help="A photo to forget: its file, or its id as 'foster info --sheet' draws it; may be repeated.",
         ),
     ] = None,
-    max_drop: MaxDrop = None,
     is_promoting: IsPromoting = False,
     device: Device = "auto",
     plugins: Plugins = None,
@@ -130,7 +123,7 @@ def forget(
 
     def change(learner: "Learner") -> "MendReport":
         change = learner.remove_photos if images else learner.forget
-        return change(*(images or names or ()), max_drop=max_drop)
+        return change(*(images or names or ()))
 
     mend(old, bundle, change, is_promoting, device)
 
@@ -143,7 +136,6 @@ def mend(
     from foster.bundle.promotion import check_promotable
     from foster.cli.texts import mend_text
     from foster.learner.learner import Learner
-    from foster.learner.reports import MendReport, UpdateError
     from foster.learner.work_folder import WorkFolder
 
     check_free(bundle)
@@ -151,11 +143,7 @@ def mend(
         check_promotable(bundle)
     source = real_folder(old)  # before a link to it moves
     learner = Learner.load(source, device=device)
-    try:
-        report = change(learner)
-    except UpdateError as error:
-        show(mend_text(cast(MendReport, error.report)))
-        raise UpdateError(f"{error}; --max-drop sets the limit", error.report, error.refused) from None
+    report = change(learner)
     with WorkFolder.beside(bundle).held():
         remove_unfinished(bundle)
         learner.save(bundle)

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.cells import cell_len
@@ -123,9 +123,6 @@ def learn(
         typer.Option(metavar="M", min=0.1, help="Fit the training to about this many minutes."),
     ] = None,
     is_promoting: IsPromoting = False,
-    is_restarting: Annotated[
-        bool, typer.Option("--restart", help="Discard what an interrupted learn has saved, and start anew.")
-    ] = False,
     quiet: Quiet = False,
     keys: Annotated[
         bool, typer.Option("--keys", callback=_print_keys, is_eager=True, help="List all settings and exit.")
@@ -159,21 +156,20 @@ def learn(
         learner.configure(changes, training=training, plugins=plugins)
     if not quiet:
         typer.echo(f"reading {source}", err=True)
-    _learn(learner, source, bundle, is_restarting, quiet, max_drop=max_drop, minutes=minutes)
+    _learn(learner, source, bundle, quiet, max_drop=max_drop, minutes=minutes)
     conclude(bundle, is_promoting)
 
 
-def _learn(learner: "Learner", source: Path, bundle: Path, is_restarting: bool, quiet: bool, **limits: Any) -> None:
+def _learn(learner: "Learner", source: Path, bundle: Path, quiet: bool, **limits: Any) -> None:
     """Learn, show what was learned, and save it."""
-    from foster.bundle.folder import check_free, remove_unfinished
+    from foster.bundle.folder import remove_unfinished
     from foster.cli.texts import learn_text
     from foster.experiment.event_log import noting
-    from foster.learner.reports import LearnReport, UpdateError
+    from foster.learner.reports import UpdateError
     from foster.learner.work_folder import WorkFolder
     from foster.reports.progress import progress_for
 
-    with stop_on_signals() as stop, WorkFolder.beside(bundle).opened(is_restarting) as work:
-        check_free(bundle)  # once more: another process may have come first
+    with stop_on_signals() as stop, WorkFolder.beside(bundle).opened() as work:
         remove_unfinished(bundle)
         try:
             with progress_for(quiet=quiet) as listener:
@@ -181,12 +177,10 @@ def _learn(learner: "Learner", source: Path, bundle: Path, is_restarting: bool, 
                 report = learner.learn(source, listener=noted, stop=stop, work_folder=work, **limits)
             stop.raise_if_set()
         except UpdateError as error:
-            show(learn_text(cast(LearnReport, error.report), learner.settings.training, num_shown=None))
+            show(learn_text(error.report, learner.settings.training, num_shown=None))
             raise UpdateError(f"{error}; {_keep_refused(error, bundle)}", error.report, error.refused) from None
         except Stopped as stopped:
-            # The command that was given; one that started anew need not do so again.
-            again = shlex.join(["foster", *(argument for argument in sys.argv[1:] if argument != "--restart")])
-            stopped.add_hint(f"all is saved; continue with: {again}")
+            stopped.add_hint(f"all is saved; continue with: {shlex.join(['foster', *sys.argv[1:]])}")
             raise
         show(learn_text(report, learner.settings.training) + "\n")
         try:

@@ -170,14 +170,7 @@ def mend_text(report: "MendReport") -> str:
         lines.append(f"{rest}, since not all of its features are kept (features_per_class)")
     if report.forgotten and report.is_trained:
         lines.append("the backbone was trained on these photos, too, and is unchanged")
-    lines += _uncompared_lines(report)
     return "\n".join(["\n".join(lines) + "\n", *(check_text(check) for check in report.checks)])
-
-
-def _uncompared_lines(report: "LearnReport | MendReport") -> list[str]:
-    if not report.uncompared:
-        return []
-    return [f"no photo to compare of {listed(report.uncompared)}: a loss of accuracy cannot be measured"]
 
 
 def check_text(check: "UpdateCheck", num_shown: int | None = MOST_CLASSES) -> str:
@@ -284,7 +277,8 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
         lines.append("nothing was measured: 'foster evaluate' measures the accuracy on other photos")
     else:
         lines.append(_measured(report))
-    lines += _uncompared_lines(report)
+    if report.uncompared:
+        lines.append(f"no photo to compare of {listed(report.uncompared)}: a loss of accuracy cannot be measured")
     accuracies = _accuracies(report)
     if len(accuracies) > 1:
         shown = ", ".join(f"{name} {percent(accuracy)}" for name, accuracy in accuracies.items())

@@ -4,7 +4,6 @@ The features of each new photo are computed once and added to those known before
 measured on photos that had no part in it.
 """
 
-import hashlib
 import time
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from torch import Tensor
 from foster import events
 from foster.bundle.folder import ImageFiles
 from foster.bundle.manifest import Preprocessing
+from foster.data.images import digest
 from foster.data.photos.decode import Resizing, decoded, decoded_by, image_id, jpeg_of, png_of, shrunk
 from foster.data.photos.find import Unreadable
 from foster.data.photos.store import keeps_photos, learner_loader, none_readable, refuse_too_many
@@ -191,7 +191,7 @@ def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhoto
     store = plan.before.store if plan.before else None
     stored = store.entries() if store else set()
     known_photos = {(known[label], photo_id) for label, photo_id in stored}
-    backbone_key = _digest_of(classifier.network) if plan.work else ""
+    backbone_key = digest(classifier.network.branches.state_dict()) if plan.work else ""
     found: list[tuple[str, str]] = []  # the class name and the id of every photo that could be read
     positions: list[int] = []
     fresh: dict[tuple[str, str], None] = {}  # those that are not known yet, in order
@@ -257,19 +257,12 @@ def _features_of(photos: Sequence[Seen], classifier: Classifier, work: WorkFolde
     images = torch.stack([photo.image for photo in photos])
     if work is None:
         return stored_features(classifier.features(images))
-    key = hashlib.sha256(" ".join((backbone_key, *(photo.id for photo in photos))).encode()).hexdigest()[:32]
+    key = digest({}, backbone_key, [photo.id for photo in photos])[:32]
     saved = work.saved_features(key)
     if saved is None:
         saved = stored_features(classifier.features(images))
         work.save_features(key, saved)
     return saved
-
-
-def _digest_of(network: Network) -> str:
-    digest = hashlib.sha256()
-    for tensor in network.branches.state_dict().values():
-        digest.update(tensor.cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _answers_before(before: Knowledge | None, photos: NewPhotos) -> Tensor:

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -44,8 +44,6 @@ from foster.training.memory_errors import explained_memory_errors
 
 if TYPE_CHECKING:
     from foster.learner.export import ExportReport
-
-Report = TypeVar("Report", LearnReport, MendReport)
 
 
 class Learner:
@@ -157,8 +155,8 @@ class Learner:
         each class gained or lost.
 
         Classes may be new or known. If anything fails, the learner is unchanged. With `max_drop`, UpdateError is raised
-        where known classes lose more points than that, measured on images kept of them; classes without such images
-        are named in a warning. `changes` are settings from now on, such as `training="fast"`.
+        where known classes lose more points than that, measured on images kept of them; `uncompared` of the report
+        names classes without such images. `changes` are settings from now on, such as `training="fast"`.
 
         With a `work_folder`, results are saved there from time to time, and the same call continues after an
         interruption. The folder is removed when the learn ends, unless it is a WorkFolder that is still open. `minutes`
@@ -169,13 +167,18 @@ class Learner:
             settings = learner_settings(base=settings, has_learned=self.knowledge is not None, **changes)
         photos = find_photos(source, labels)
         check_engine(settings.engine, settings.device)
-        limits: dict[str, Any] = {"max_drop": max_drop, "minutes": minutes, "listener": listener, "stop": stop}
         with opened(work_folder) as work, explained_memory_errors(find_device(settings.device)):
-            plan = make_plan(self.knowledge, settings, photos, self._backbone, work=work, **limits)
+            given: dict[str, Any] = {"minutes": minutes, "listener": listener, "stop": stop, "work": work}
+            plan = make_plan(self.knowledge, settings, photos, self._backbone, **given)
             learn = learn_in_closed_form if plan.settings.method == CLOSED_FORM else learn_by_training
             knowledge, report = learn(plan)
         decided = {"method": knowledge.method, "backbone": knowledge.backbone, "image_size": knowledge.resizing.size}
-        return self._become(knowledge, report, max_drop, settings.model_copy(update=decided))
+        settings = settings.model_copy(update=decided)
+        lost = None if max_drop is None else problem(report.checks, max_drop)
+        if lost:
+            raise UpdateError(lost, report, Learner.from_settings(settings, knowledge, self._backbone))
+        self._begin(settings, knowledge, self._backbone)
+        return report
 
     def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
         """The best `top` classes of each image, in the order given: `label`, `confidence` and `top` of each answer.
@@ -193,13 +196,11 @@ class Learner:
         self, items: Sequence[ImageLike], top: int = 5, unknown_below: Unknown = None
     ) -> Iterator[Prediction]:
         """As `predict`, one by one while images are still being read: the memory does not grow with their number."""
-        if not hasattr(top, "__index__") or top < 1:
-            raise DataError(f"top is a number of classes from 1 on, not {top!r}")
         if unknown_below == "auto":
             if self._known().familiarity is None:
                 raise DataError(UNFAMILIAR)
         elif unknown_below is not None:
-            if not isinstance(unknown_below, int | float) or not 0 <= unknown_below <= 1:
+            if not 0 <= unknown_below <= 1:
                 raise DataError(f"unknown_below is a probability from 0 to 1, or 'auto', not {unknown_below!r}")
             if not self._known().num_calibration_images:
                 warnings.warn(UNCALIBRATED, CalibrationWarning, stacklevel=2)
@@ -222,7 +223,7 @@ class Learner:
         if unknown_below == "auto" and familiarity is not None:
             is_unknown = familiarity.scores(rows, features) < familiarity.threshold
         else:
-            is_unknown = rows.amax(1) < (unknown_below if isinstance(unknown_below, int | float) else 0.0)
+            is_unknown = rows.amax(1) < float(unknown_below or 0.0)
         return [
             Prediction.of(f"image {k}", self.class_names, row, top, unknown)
             for k, (row, unknown) in enumerate(zip(rows, is_unknown.tolist(), strict=True))
@@ -247,35 +248,23 @@ class Learner:
 
     def rename(self, old: str, new: str) -> MendReport:
         """Call a class by another name from now on."""
-        return self._become(*mending.rename(self._known(), old, new))
+        return self._mended(*mending.rename(self._known(), old, new))
 
-    def merge(self, names: Sequence[str], into: str, *, max_drop: float | None = None) -> MendReport:
-        """Make one class of several. UpdateError as in `learn`."""
-        return self._become(*mending.merge(self._known(), self.settings, names, into), max_drop)
+    def merge(self, names: Sequence[str], into: str) -> MendReport:
+        """Make one class of several."""
+        return self._mended(*mending.merge(self._known(), self.settings, names, into))
 
-    def forget(self, *names: str, max_drop: float | None = None) -> MendReport:
-        """Forget classes: all that is kept of them is gone, with their names. UpdateError as above."""
-        return self._become(*mending.forget(self._known(), self.settings, names), max_drop)
+    def forget(self, *names: str) -> MendReport:
+        """Forget classes: all that is kept of them is gone, with their names."""
+        return self._mended(*mending.forget(self._known(), self.settings, names))
 
-    def remove_photos(self, *photos: str | Path, max_drop: float | None = None) -> MendReport:
-        """Take photos out, by their files or ids; in closed form they also leave the sums, as if never learned.
-        UpdateError as above."""
+    def remove_photos(self, *photos: str | Path) -> MendReport:
+        """Take photos out, by their files or ids; in closed form they also leave the sums, as if never learned."""
         texts = [str(photo) for photo in photos]
-        return self._become(*mending.remove_photos(self._known(), self.settings, texts), max_drop)
+        return self._mended(*mending.remove_photos(self._known(), self.settings, texts))
 
-    def _become(
-        self,
-        knowledge: Knowledge,
-        report: Report,
-        max_drop: float | None = None,
-        settings: LearnerSettings | None = None,
-    ) -> Report:
-        """Know this from now on; UpdateError where the known classes lost more than `max_drop` points."""
-        settings = settings or self.settings
-        lost = None if max_drop is None else problem(report.checks, max_drop)
-        if lost:
-            raise UpdateError(lost, report, Learner.from_settings(settings, knowledge, self._backbone))
-        self._begin(settings, knowledge, self._backbone)
+    def _mended(self, knowledge: Knowledge, report: MendReport) -> MendReport:
+        self._begin(self.settings, knowledge, self._backbone)
         return report
 
     def save(self, folder: str | Path) -> Path:

@@ -24,7 +24,7 @@ from foster.evaluation.predict import class_means
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.closed_form import compared, scale_of, solve
-from foster.learner.knowledge import KeptImages, Knowledge
+from foster.learner.knowledge import Entry, KeptImages, Knowledge
 from foster.learner.plan import quotas
 from foster.learner.reports import MendReport, UpdateCheck, check_not_unknown, compare
 from foster.networks.closed_form import ClosedFormHead
@@ -115,9 +115,9 @@ def remove_photos(
     """Remove kept photos. In closed form their features leave the sums, as if they had never been learned; a
     trained network stays as it is.
 
-    A photo is named by its file or by its id, behind the class id and a slash where several classes have it.
+    A photo is named by its file or by its id. It is taken out of every class that has it.
     """
-    chosen = {_meant(text, knowledge.entries(), knowledge) for text in wanted}
+    chosen = {entry for text in wanted for entry in _meant(text, knowledge)}
     if knowledge.is_closed_form and knowledge.store:
         kept = set(zip(knowledge.store.kept_labels.tolist(), knowledge.store.kept_ids, strict=True))
         for label, photo in sorted(chosen - kept):
@@ -147,29 +147,23 @@ def remove_photos(
     checks: tuple[UpdateCheck, ...] = ()
     if knowledge.is_closed_form:
         after, checks = _solved_again(knowledge, after)
-    report = MendReport({}, removed=tuple(sorted(photo_id for _, photo_id in chosen)), checks=checks)
+    report = MendReport({}, removed=tuple(sorted({photo_id for _, photo_id in chosen})), checks=checks)
     return after.with_entry(report.record()), report
 
 
-def _meant(text: str, entries: set[tuple[int, str]], knowledge: Knowledge) -> tuple[int, str]:
-    """The photo that a text names: its file, or its id, alone or behind the class id and a slash."""
+def _meant(text: str, knowledge: Knowledge) -> set[Entry]:
+    """The entries of the photo that a text names: its file, or its id."""
     wanted, file, resizing = text, user_path(Path(text)), knowledge.resizing
     if file.is_file():
         try:
             wanted = image_id(resizing(decode_photo(file, max(resizing.size))))
         except ImageError as error:
             raise DataError(f"'{text}' cannot be read: {error}") from None
-    meant = sorted((label, photo_id) for label, photo_id in entries if wanted in (photo_id, f"{label:04d}/{photo_id}"))
-    if len(meant) == 1:
-        return meant[0]
-    listed = ", ".join(f"{label:04d}/{photo_id} ('{knowledge.class_names[label]}')" for label, photo_id in meant)
-    if meant:
-        problem = f"several classes have it; name one of {listed}"
-    elif file.is_file():
-        problem = "the bundle has no such photo"
-    else:
-        problem = "there is no such file, and no kept photo with this id"
-    raise DataError(f"cannot remove '{text}': {problem}")
+    meant = {(label, photo_id) for label, photo_id in knowledge.entries() if photo_id == wanted}
+    if not meant:
+        why = "the bundle has no such photo" if file.is_file() else "there is no such file, and no photo with this id"
+        raise DataError(f"cannot remove '{text}': {why}")
+    return meant
 
 
 def _regrouped(
@@ -193,10 +187,7 @@ def _regrouped(
 
 
 def _mended(after: Knowledge, report: MendReport) -> tuple[Knowledge, MendReport]:
-    """With an entry in the history, and the classes that could not be compared."""
-    seen = {entry.name for check in report.checks for entry in check.classes}
-    unseen = tuple(name for name in after.class_names if name not in seen)
-    report = replace(report, uncompared=unseen)
+    """With an entry in the history."""
     threshold = after.familiarity.threshold if after.familiarity else None
     return after.with_entry({**report.record(), "unknown_threshold": threshold}), report
 

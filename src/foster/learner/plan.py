@@ -48,7 +48,6 @@ class Plan:
     photos: Photos
     resizing: Resizing
     backbone: BackboneChoice
-    max_drop: float | None
     minutes: float | None
     asked: events.Listener | None
     stop: StopRequest
@@ -117,7 +116,6 @@ def make_plan(
     photos: Photos,
     backbone: ModuleLike | None = None,
     *,
-    max_drop: float | None = None,
     minutes: float | None = None,
     listener: events.Listener | None = None,
     stop: StopRequest | None = None,
@@ -150,8 +148,7 @@ def make_plan(
         if variant != name:
             choice = choose_backbone(variant, resizing.size, settings.weights)
     settings = settings.model_copy(update={"method": method})
-    limits = (max_drop, minutes, listener, stop or StopRequest(), work, began)
-    return Plan(before, settings, photos, resizing, choice, *limits)
+    return Plan(before, settings, photos, resizing, choice, minutes, listener, stop or StopRequest(), work, began)
 
 
 def _pass_on_warnings(event: events.Event) -> None:

@@ -368,8 +368,6 @@ class MendReport:
     """Whether the backbone, which stays as it is, was trained on the classes."""
     removed: tuple[str, ...] = ()
     """The ids of photos that were taken out."""
-    uncompared: tuple[str, ...] = ()
-    """Classes without an image to compare: what they lost is not known, and no limit holds for them."""
     is_estimated: bool = False
     """Whether the part of forgotten classes in the common sums was estimated: not all their features were kept."""
 
@@ -393,12 +391,12 @@ class CalibrationWarning(UserWarning):
 
 
 class UpdateError(FosterError):
-    """The known classes lost more than `max_drop`, so the learner is unchanged. `report` says what was learned or
-    mended, and `refused` is a Learner with the result: evaluate it, save it, or continue from it."""
+    """The known classes lost more than `max_drop`, so the learner is unchanged. `report` says what was learned, and
+    `refused` is a Learner with the result: evaluate it, save it, or continue from it."""
 
     exit_code = 3
 
-    def __init__(self, message: str, report: LearnReport | MendReport, refused: Any) -> None:
+    def __init__(self, message: str, report: LearnReport, refused: Any) -> None:
         super().__init__(message)
         self.report = report
         self.refused = refused

@@ -54,9 +54,6 @@ from foster.training.memory_errors import explained_memory_errors
 from foster.training.phase import Evaluate, Phase
 from foster.training.task import TaskState, Trainer, seconds_an_epoch
 
-MIN_IMAGES = 2
-"""BatchNorm needs two images at least."""
-
 FEWEST_IMAGES = 3
 """A class with fewer images holds none out."""
 
@@ -75,12 +72,6 @@ MANY_STEPS = 5000
 def learn_by_training(asked: Plan) -> tuple[Knowledge, LearnReport]:
     """Learn the classes of the photos by the phases of a method."""
     plan = plan_training(asked)
-    if plan.num_training_images < MIN_IMAGES:
-        raise DataError(f"one image is too little to learn from; give {MIN_IMAGES} or more (in {plan.photos.title})")
-    if plan.max_drop is not None and plan.uncompared:
-        names = plan.uncompared
-        what = f"class '{names[0]}'" if len(names) == 1 else f"{len(names)} known classes, such as '{names[0]}',"
-        plan.warn(f"there is no image of {what} to compare before and after: max_drop does not protect it")
     engine = _engine(plan)
     with explained_memory_errors(engine.device, plan.batch_size):
         method = _method(plan, engine)
@@ -497,13 +488,12 @@ def _accuracy(trainer: Trainer, wanted: Evaluate, task: Task, held_out: ImageSet
     sizes = [size for size in (task.num_known, task.num_new) if size]
     evaluation = evaluate(rank.numpy(), labels.numpy(), sizes)
     trainer.listener(events.Evaluated(task.index, wanted.variant, **vars(evaluation)))
-    return class_accuracy(rank == 0, labels)
+    return class_accuracy(held_out, torch.where(rank == 0, labels, -1))
 
 
-def class_accuracy(is_right: Tensor, labels: Tensor) -> float:
+def class_accuracy(images: ImageSet, answers: Tensor) -> float:
     """In percent, the mean over the classes that have an image."""
-    by_class = [100 * float(is_right[labels == label].double().mean()) for label in labels.unique().tolist()]
-    return sum(by_class) / len(by_class)
+    return compare("held-out", images.labels, None, answers, images.class_names, 0).accuracy or 0.0
 
 
 def outcome(
@@ -599,4 +589,4 @@ def _closed_form_beside(plan: TrainingPlan) -> tuple[FeatureStore | None, float 
         return store, None
     weight, bias = linear_discriminants(store.statistics)
     answers = (of_held_out.double() @ weight.T + bias).argmax(1)
-    return store, class_accuracy(answers == plan.held_out.labels, plan.held_out.labels)
+    return store, class_accuracy(plan.held_out, answers)

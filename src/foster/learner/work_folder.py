@@ -15,7 +15,7 @@ from foster.errors import FolderError
 from foster.experiment.event_log import EVENTS
 from foster.learner.reports import UpdateError
 from foster.settings.base import flat
-from foster.system.files import user_path, write_bytes, written
+from foster.system.files import user_path, write_bytes
 from foster.system.locking import LOCK, locked
 from foster.training.checkpoint import CheckpointStore, explained_misfit
 from foster.training.task import TaskState
@@ -27,28 +27,23 @@ OWN_FILES = {LOCK, CHECKPOINTS}
 class WorkFolder:
     """One `learn` under way. It holds weights and hashes, but no images."""
 
-    def __init__(self, path: Path, how_to_discard: str = "by deleting that folder") -> None:
+    def __init__(self, path: Path) -> None:
         self.path = user_path(path)
         self.checkpoints = CheckpointStore(self.path / CHECKPOINTS)
-        self._how_to_discard = how_to_discard
 
     @classmethod
     def beside(cls, bundle: Path) -> "WorkFolder":
         """The hidden folder that belongs to a bundle that is not there yet, as the command uses it."""
-        named = bundle if bundle.name else bundle.absolute()  # '.' has no name
-        return cls(named.parent / f".{named.name}.learning", how_to_discard="with --restart")
+        return cls(bundle.parent / f".{bundle.name}.learning")
 
     @contextmanager
-    def opened(self, is_restarting: bool = False) -> Iterator["WorkFolder"]:
+    def opened(self) -> Iterator["WorkFolder"]:
         """Hold the folder for one `learn` and for saving what it learned: a second process is refused.
 
         It is removed when the work inside is done, when an update was refused, and when nothing was saved that another
-        attempt could use. `is_restarting` discards what an interrupted learn has saved.
+        attempt could use.
         """
         with self.held():
-            if is_restarting and self.checkpoints.folder.exists():
-                with written(self.path):
-                    shutil.rmtree(self.checkpoints.folder)
             is_to_continue = False
             try:
                 yield self
@@ -87,11 +82,11 @@ class WorkFolder:
                 reason = difference(checkpoint.state["learning"], start)
                 progress = TaskState.of(checkpoint)
         except FolderError as error:
-            raise FolderError(f"{error}, or discard what is there {self._how_to_discard}") from None
+            raise FolderError(f"{error}, or delete '{self.path}' to start anew") from None
         if reason:
             raise FolderError(
                 f"'{self.path}' holds a learn that was interrupted, {reason}; "
-                f"repeat that one to continue it, or discard it {self._how_to_discard}"
+                "repeat that one to continue it, or delete that folder to start anew"
             )
         return progress
 
