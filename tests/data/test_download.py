@@ -18,7 +18,7 @@ from small_cifar import (
 )
 
 from foster.data.download import Follower, find_or_fetch
-from foster.errors import DataError, FolderError
+from foster.errors import DataError
 from foster.events import Downloading, Event
 
 
@@ -96,11 +96,3 @@ def test_of_many_that_miss_the_files_one_downloads_them(tmp_path: Path, web: Web
         found = list(pool.map(lambda _: find_or_fetch(web.published, tmp_path), range(4)))
     assert found == [tmp_path / "cifar-100-python"] * 4
     assert web.num_requests == 1
-
-
-def test_a_data_folder_that_is_a_file_is_refused_before_anything_is_asked_for(tmp_path: Path, web: Web) -> None:
-    (tmp_path / "data").write_bytes(b"a file, not a folder")
-    for folder in (tmp_path / "data", tmp_path / "data" / "deep"):
-        with pytest.raises(FolderError, match=str(folder)):
-            find_or_fetch(web.published, folder)
-    assert not web.num_requests

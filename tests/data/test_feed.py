@@ -127,12 +127,6 @@ def test_images_are_augmented_and_the_data_stays_as_it_was() -> None:
     assert torch.equal(data.images, before)
 
 
-def test_unlabeled_images_keep_their_label() -> None:
-    data = ImageSet(torch.zeros(6, 3, 4, 4, dtype=torch.uint8), torch.tensor([0, 1, -1, -1, 1, -1]), ("a", "b"))
-    found = labels(list(make_feed(data, Augmentation(), 4, ADDRESS, CPU).batches(0)))
-    assert Counter(found) == {0: 1, 1: 2, -1: 3}
-
-
 @pytest.mark.parametrize("name", ["plain", "auto", "photo-auto"])
 @pytest.mark.parametrize("first_step", [0, 1])
 def test_streamed_images_are_those_of_a_resident_feed(name: str, first_step: int) -> None:

@@ -2,18 +2,10 @@
 
 import pytest
 import torch
-from herding_reference import greedy_reference, herding, pixels, random_features
-from torch import Tensor
+from herding_reference import greedy_reference, herding, random_features
 
 from foster.data.herding import herding_by_class, random_selection
-from foster.data.images import ImageSet
-from foster.data.sources import load
 from foster.seeding import Address, generator
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageSet:
-    return load("digits").train
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -52,18 +44,6 @@ def test_herding_of_several_classes_equals_herding_each_alone() -> None:
         members = torch.nonzero(labels == class_id).squeeze(1)
         assert positions.tolist() == members[herding(features[members], 30)].tolist()
     assert herding_by_class(features, labels, [], 30) == []
-
-
-def test_herded_digits_represent_their_class_better_than_a_hundred_random_draws(digits: ImageSet) -> None:
-    eights = pixels(digits.of_classes(8, 9).images)
-    vectors = torch.nn.functional.normalize(eights)
-    draw = generator(Address(0, "test"))
-
-    def distance(positions: Tensor) -> float:
-        return float((vectors[positions].mean(0) - vectors.mean(0)).norm())
-
-    best_draw = min(distance(random_selection(len(eights), 20, draw)) for _ in range(100))
-    assert distance(herding(eights, 20)) < best_draw
 
 
 def test_random_selection_has_no_repeats_and_depends_on_its_generator_alone() -> None:

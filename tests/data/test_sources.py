@@ -91,8 +91,6 @@ LARGE = torch.zeros(6, 3, 9, 8, dtype=torch.uint8)
 @pytest.mark.parametrize(
     ("returned", "facts"),
     [
-        (None, "ImageSet"),
-        ((IMAGES, IMAGES.images), "ImageSet"),
         ((IMAGES, replace(IMAGES, class_names=("a", "c"))), "classes"),
         ((replace(IMAGES, class_names=("a", "a")),) * 2, "same name"),
         ((replace(IMAGES, class_names=("a", "b", "c")),) * 2, "3 classes, not 2"),

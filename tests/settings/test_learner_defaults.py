@@ -3,7 +3,6 @@
 from foster.settings.augmentation import AUGMENTATIONS
 from foster.settings.learner_defaults import (
     PRESETS,
-    Length,
     asked_as,
     augmentation_for,
     backbone_for,
@@ -33,14 +32,3 @@ def test_defaults_follow_the_images() -> None:
     assert augmentation_for((32, 32), "fast") == "plain", "no time for more"
     assert [batch_size_for(count, (32, 32)) for count in (10, 640, 2560, 50_000)] == [16, 32, 128, 128]
     assert batch_size_for(50_000, (224, 224)) == 64
-
-
-def test_presets_are_as_long_as_they_say() -> None:
-    lengths = {name: (preset.from_scratch, preset.pretrained) for name, preset in PRESETS.items()}
-    assert lengths == {
-        "fast": (Length(epochs_scale=0.06, min_steps=600), Length(epochs_scale=0.02, min_steps=60)),
-        "standard": (Length(epochs_scale=0.3, min_steps=2000), Length(epochs_scale=0.06, min_steps=200)),
-        "paper": (Length(epochs_scale=1.0, min_steps=0), Length(epochs_scale=1.0, min_steps=0)),
-    }
-    others = {name: (preset.validation_share, preset.augmentation) for name, preset in PRESETS.items()}
-    assert others == {"fast": (0.15, "plain"), "standard": (0.1, "auto"), "paper": (0.0, "auto")}

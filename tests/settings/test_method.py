@@ -45,17 +45,6 @@ def test_a_settings_file_holds_whatever_a_method_asks_for(outside: str, tmp_path
         load_settings(str(file))
 
 
-class UnfinishedSettings(MethodSettings):
-    strength: float
-
-
-@pytest.mark.parametrize("more", [[], ["unfinished.strength=2"]])
-def test_a_method_whose_settings_lack_a_default_is_told_so(more: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHOD_SETTINGS, "unfinished", UnfinishedSettings)
-    with pytest.raises(SettingsError, match=r"^unfinished\.strength: "):
-        load_settings("digits", ["method=unfinished", *more])
-
-
 def test_keys_of_a_table_that_may_be_there_are_known(outside: str) -> None:
     with pytest.raises(SettingsError, match=r"'outside\.last\.epoch'.*'outside\.last\.epochs'"):
         load_settings("digits", [outside, "outside.last.epoch=3"])

@@ -117,13 +117,9 @@ def class_folders(folder: Path, only: Iterable[str] | None = None) -> Paths:
         entries = [entry for entry in entries if entry in wanted]
     if not entries:
         raise DataError(f"{title} holds no folders; there must be one with photos for each class")
-    origins: dict[str, str] = {}
     photos: dict[str, list[str]] = {}
     for entry in entries:
-        name = class_name(entry, title)
-        if name in photos:
-            raise DataError(f"the folders '{origins[name]}' and '{entry}' would both be class '{name}' in {title}")
-        origins[name], photos[name] = entry, _photos_below(folder / entry)
+        photos.setdefault(class_name(entry, title), []).extend(_photos_below(folder / entry))
     if empty := [name for name, paths in photos.items() if not paths]:
         what = counted(len(empty), "class folder")
         raise DataError(f"{what} in {title} without a photo: {listed(empty)}; remove or fill what is empty")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -73,10 +73,7 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     if isinstance(read, str):
         module, _, name = read.partition(":")
         read = getattr(importlib.import_module(module), name)
-    pair: Any = read(request)
-    if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(images, ImageSet) for images in pair)):
-        raise DataError(f"dataset '{facts.name}': its function must return training and test images, an ImageSet each")
-    train, test = pair
+    train, test = read(request)
     names = train.class_names
     without = [name for name, count in zip(names, train.class_counts().tolist(), strict=True) if not count]
     sizes = [f"{height} x {width}" for height, width in (train.image_size, test.image_size)]

@@ -214,7 +214,7 @@ def take_recipes(overrides: Sequence[str], asked: str | None = None) -> tuple[li
     """The recipes that are asked for, as `asked` or as `recipe=NAME` overrides, in order; and the other overrides."""
     given = [override for override in overrides if override.partition("=")[0].strip() == "recipe"]
     named = [toml_value(each.partition("=")[2].strip()) for each in given] if asked is None else [asked]
-    recipes = [_recipe_name(each) for each in named if each not in ("none", "")]
+    recipes = [str(each) for each in named if each not in ("none", "")]
     return recipes, [each for each in overrides if each not in given]
 
 
@@ -223,7 +223,7 @@ def with_recipes(data: Mapping[str, Any], recipes: Sequence[str], folder: Path |
 
     Without recipes, the one that the data name is laid under them: a key in the settings file overrides its recipe.
     """
-    named = _recipe_name(data.get("recipe", ""))
+    named = str(data.get("recipe", ""))
     if named.endswith(".toml"):
         named = str(seen_from(folder, named))
     elif not recipes and named not in packaged_names("recipes"):
@@ -235,16 +235,8 @@ def with_recipes(data: Mapping[str, Any], recipes: Sequence[str], folder: Path |
     return {**merged, "recipe": "+".join(Path(name).stem for name in recipes or [named])}
 
 
-def _recipe_name(asked: Any) -> str:
-    if not isinstance(asked, str):
-        raise SettingsError(f"recipe: this is the name of a recipe or a TOML file, not {short(asked)}")
-    return asked
-
-
 def keys_for(model: type[CommonSettings]) -> list[str]:
     """Every dotted key of a settings class, with those of all methods."""
-    if clash := model.model_fields.keys() & METHOD_SETTINGS.keys():
-        raise SettingsError(f"a method cannot be called '{min(clash)}', which is a setting of its own")
     sections = [f"{name}.{key}" for name, options in METHOD_SETTINGS.items() for key in keys_of(options)]
     return [*keys_of(model, skip="options"), *sections]
 
@@ -323,14 +315,7 @@ def make(model: type[Common], data: Mapping[str, Any], origin: str) -> Common:
     augmentation = data["augmentation"] = model.augmentation_asked(data)
     if isinstance(augmentation, str) and augmentation != model.usual_augmentation:
         _check_name("augmentation", augmentation, [*AUGMENTATIONS, model.usual_augmentation], origin)
-    return validated(model, {**data, "options": checked.get(section) or _usual_options(section)}, origin)
-
-
-def _usual_options(method: str) -> MethodSettings:
-    """The defaults of a method; a plug-in's settings class may lack some, which is an error."""
-    return validated(
-        METHOD_SETTINGS[method], {}, f"the settings class of '{method}': each needs a default", f"{method}."
-    )
+    return validated(model, {**data, "options": checked.get(section) or METHOD_SETTINGS[section]()}, origin)
 
 
 def _check_name(key: str, name: Any, known: Iterable[str], origin: str) -> None:
@@ -346,7 +331,7 @@ def method_section(name: str, section: Any, origin: str) -> MethodSettings:
     """A method's settings: `section` laid over the defaults, inside schedules as well."""
     if not isinstance(section, Mapping):
         raise SettingsError(f"{name}: this is a table of settings, not {short(section)} (in {origin})")
-    merged = laid_over(_usual_options(name).model_dump(), section)
+    merged = laid_over(METHOD_SETTINGS[name]().model_dump(), section)
     for key, value in section.items():
         if isinstance(value, Mapping) and value.get("schedule") == "cosine":
             merged[key] = {**merged[key], "milestones": value.get("milestones", ())}

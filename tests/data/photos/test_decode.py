@@ -235,16 +235,6 @@ def test_damaged_files_give_a_reason_and_not_a_crash(tmp_path: Path) -> None:
         decode(tmp_path)
 
 
-def test_a_picture_is_stretched_and_one_of_the_right_size_is_left_alone_bit_for_bit() -> None:
-    image = Image.new("RGB", (120, 30), RED)
-    image.paste(GREEN, (30, 0, 90, 30))
-    stretched = Resizing(8, 8)(image)
-    assert stretched[0, 4, 0] == 255
-    assert stretched[1, 4, 4] > 245
-    same = noise(6, 5)
-    assert np.array_equal(Resizing(6, 5)(decode(same)).permute(1, 2, 0).numpy(), np.asarray(same))
-
-
 @pytest.mark.parametrize("orientation", [1, 3, 6, 8])
 def test_simplejpeg_gives_the_upright_photo_that_pillow_gives(orientation: int) -> None:
     pytest.importorskip("simplejpeg")

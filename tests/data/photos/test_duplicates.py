@@ -52,11 +52,6 @@ def test_equal_photos_are_one_group_however_many(photos: list[Image.Image]) -> N
     assert alike([]) == alike([sketch(photos[0])]) == []
 
 
-def test_even_surfaces_are_the_same_only_in_one_shade() -> None:
-    shades = [Image.new("RGB", (40, 40 + k), (level, level, level)) for k, level in enumerate((20, 21, 90, 250))]
-    assert alike([sketch(shade) for shade in shades]) == [[0, 1]]
-
-
 def test_a_group_grows_from_pair_to_pair_however_many_are_compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     shades = [Image.new("RGB", (40, 40 + k), (level,) * 3) for k, level in enumerate((20, 26, 90, 23, 29, 91))]
     for count in (256, 2, 1):

@@ -166,13 +166,6 @@ def test_what_cannot_be_read_is_left_out_and_told(folder: Path) -> None:
     assert isinstance(told[0], events.Decoding)
 
 
-def test_too_many_broken_photos_stop_it_with_their_names(tmp_path: Path) -> None:
-    folder = write_photos(tmp_path / "photos", 2, 5, broken=4)
-    with pytest.raises(DataError, match=r"stopped at 4 unreadable of 10 photos.*class 0/1\.jpg.*photos\.max_unread"):
-        PhotoStack.of(files_of(folder), PhotoLoader(32, 40)).readable()
-    assert PhotoStack.of(files_of(folder), PhotoLoader(32, 40, max_unreadable=4)).readable().sum() == 6
-
-
 def test_photos_go_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "_available_memory", lambda: 1000.0)
     assert place_for(600, CPU, has_cache=False) == "host"

@@ -638,16 +638,15 @@ def read_photos(photos: Photos, resizing: Resizing, max_unreadable: int | None =
     Photos for which the memory has no room are refused before any is read.
     """
     check_room(len(photos), resizing, Stack.num_copies)
-    images = torch.empty(len(photos), 3, resizing.height, resizing.width, dtype=torch.uint8)
+    images = [torch.empty(0, 3, *resizing.size, dtype=torch.uint8)]
     unreadable: list[Unreadable] = []
     kept: list[int] = []
     for batch in decoded(photos.items, resizing):
         unreadable += photos.unreadable(batch.unreadable)
         refuse_too_many(unreadable, len(photos), photos.title, max_unreadable)
-        for position, image in zip(batch.positions, batch.results, strict=True):
-            images[len(kept)] = image
-            kept.append(position)
-    return _read(TensorStack(images[: len(kept)]), kept, photos, unreadable)
+        kept += batch.positions
+        images += [image[None] for image in batch.results]
+    return _read(TensorStack(torch.cat(images)), kept, photos, unreadable)
 
 
 def read_for_training(photos: Photos, resizing: Resizing, loader: PhotoLoader) -> ReadPhotos:
