@@ -43,7 +43,7 @@ def test_the_link_moves_forward_and_back(tmp_path: Path) -> None:
     assert in_use(tmp_path) == "v3"
     assert rollback(tmp_path / "current").after == "v2"
     assert in_use(tmp_path) == "v2"
-    with pytest.raises(FolderError, match=r"v1, v3$"):
+    with pytest.raises(FolderError, match="'v2'"):
         rollback(tmp_path)
     assert in_use(tmp_path) == "v2", "one step, and never back to the rejected one"
 

@@ -110,7 +110,6 @@ def test_a_run_on_photos_is_resumed_in_the_middle_with_the_encoded_exemplars(
     with pytest.raises(Stopped):
         start(settings_for(data), tmp_path / "run", stop_in_the_last_task, stop)
     checkpoint = RunFolder(tmp_path / "run").checkpoints.load(pytest.fail)
-    assert checkpoint is not None
     assert checkpoint.parts["memory"].keys() == {"contents", "lengths", "counts"}
     file = next((data / "train").rglob("*.jpg")).read_bytes()
     assert checkpoint.parts["memory"]["contents"][:3].tolist() == list(file[:3])

@@ -28,7 +28,6 @@ def test_being_right_on_few_images_is_not_taken_for_certainty() -> None:
         labels = torch.arange(num_images) % 4
         scores = scale * torch.eye(4)[labels]
         temperature = fit_temperature(scores, labels)
-        assert temperature is not None
         return float(probabilities(scores, temperature).max(1).values.mean())
 
     assert 0.95 < confidence(12, 10.0) < confidence(40, 10.0) < confidence(400, 10.0) < 1 - 1e-4
@@ -63,7 +62,6 @@ def test_every_class_counts_the_same() -> None:
     )
     labels = torch.cat([torch.zeros(1000, dtype=torch.int64), torch.ones(20, dtype=torch.int64)])
     balanced = fit_temperature(scores, labels)
-    assert balanced is not None
     probability = float(probabilities(scores[:1], balanced)[0, 0])
     assert probability == pytest.approx(0.75, abs=0.01)
 
@@ -77,7 +75,6 @@ def test_a_class_that_cannot_be_predicted_does_not_spoil_the_fit() -> None:
     scores = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
     scores[:, 2] = -torch.inf
     found = fit_temperature(scores, torch.arange(100) % 2)
-    assert found is not None
     assert torch.isfinite(torch.tensor(found))
     assert probabilities(scores, found)[:, 2].tolist() == [0.0] * 100
 

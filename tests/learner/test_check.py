@@ -110,7 +110,6 @@ def test_a_bundle_judges_what_it_knows_and_names_what_it_keeps(learner: Learner)
 
 
 def test_photos_that_a_bundle_has_learned_are_judged_by_the_other_photos(learner: Learner) -> None:
-    assert learner.knowledge is not None
     exemplars = learner.knowledge.images_of(learner.knowledge.exemplars)
     names = [learner.class_names[k] for k in exemplars.labels.tolist()]
     wrong = names.index("one")

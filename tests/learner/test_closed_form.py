@@ -21,7 +21,6 @@ from foster.errors import DataError, SettingsError
 from foster.evaluation.gradcam import grad_cam
 from foster.events import Decoding, Event
 from foster.learner import closed_form, train
-from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.mending import _with_names
 from foster.learner.reports import SharedPhotos
@@ -45,19 +44,13 @@ def frozen_learner(weights: Path, **settings: Any) -> Learner:
     return foster.Learner(backbone="resnet8", weights=str(weights), device="cpu", **settings)
 
 
-def known(learner: Learner) -> Knowledge:
-    assert learner.knowledge is not None
-    return learner.knowledge
-
-
 def head(learner: Learner) -> Tensor:
-    return known(learner).network.head.weight.detach()
+    return learner.knowledge.network.head.weight.detach()
 
 
 def scale_of_head(learner: Learner) -> float:
     """What the weights that follow from the sums were divided by."""
-    store = known(learner).store
-    assert store is not None
+    store = learner.knowledge.store
     weight, _ = closed_form.linear_discriminants(store.statistics)
     return float((weight - weight.mean(0)).norm() / head(learner).norm())
 
@@ -78,17 +71,15 @@ def test_learns_one_after_the_other_give_the_head_of_all_photos_at_once(weights:
     parted.learn(digits("two", "three"))
     report = parted.learn(digits("one", first=40, last=60))
     assert report.more_of == {"one": 20}
-    assert report.held_out is not None
     assert {entry.name: entry.num_images for entry in report.held_out.known}["one"] == 60, "the new ones count, too"
     assert whole.class_names == parted.class_names == FOUR
     torch.testing.assert_close(direction(parted), direction(whole), rtol=1e-4, atol=1e-6)
-    assert known(parted).method == "closed_form"
-    store = known(parted).store
-    assert store is not None
+    assert parted.knowledge.method == "closed_form"
+    store = parted.knowledge.store
     assert store.statistics.counts.tolist() == [40, 60, 40, 40]
     entries = sorted(store.entries())
     smallest = {entry for k in range(4) for entry in [entry for entry in entries if entry[0] == k][:9]}
-    assert known(parted).exemplars.entries() == known(whole).exemplars.entries() == smallest
+    assert parted.knowledge.exemplars.entries() == whole.knowledge.exemplars.entries() == smallest
     assert parted.evaluate(*digits(*FOUR, data=unseen_digits(), last=None)).accuracy > 80
 
 
@@ -101,7 +92,6 @@ def test_no_photo_need_be_kept_for_anything(weights: Path, tmp_path: Path) -> No
     learner = frozen_learner(weights, memory_total=0)
     learner.learn(digits("zero", "one", "two"))
     report = learner.learn(digits("three", "four"), max_drop=50)
-    assert report.held_out is not None
     assert {entry.name for entry in report.held_out.known} == {"zero", "one", "two"}
     assert report.num_exemplars == 0
     learner.rename("zero", "nought")
@@ -158,16 +148,15 @@ def test_with_sums_alone_the_head_is_the_same(weights: Path, tmp_path: Path) -> 
     assert [len(found) for found in checks] == [1, 0]
     torch.testing.assert_close(direction(sums), direction(full), rtol=1e-4, atol=1e-6)
     assert scale_of_head(sums) == pytest.approx(scale, rel=1e-4), "no photo is measured, so confidence stays as it was"
-    store = known(foster.load(sums.save(tmp_path / "sums"), device="cpu")).store
-    assert store is not None
+    store = foster.load(sums.save(tmp_path / "sums"), device="cpu").knowledge.store
     assert (len(store.features), store.num_photos) == (0, 160)
     assert int((store.answers >= 0).sum()) == 40, "those of the last learn are still known"
     reports = [learner.forget("two") for learner in learners]
     assert [report.is_estimated for report in reports] == [False, True]
     for learner in learners:
-        assert known(learner).familiarity is not None
+        assert learner.knowledge.familiarity is not None
         learner.forget("both")
-        assert known(learner).familiarity is None, "with one class, nothing is unknown"
+        assert learner.knowledge.familiarity is None, "with one class, nothing is unknown"
 
 
 def test_a_forgotten_class_leaves_nothing_but_the_classes_that_stay(weights: Path, tmp_path: Path) -> None:
@@ -181,9 +170,7 @@ def test_a_forgotten_class_leaves_nothing_but_the_classes_that_stay(weights: Pat
     torch.testing.assert_close(direction(learner), direction(without), rtol=1e-4, atol=1e-6)
     bundle, other = learner.save(tmp_path / "forgotten"), without.save(tmp_path / "never")
     assert "Anna" not in (bundle / "bundle.json").read_text(encoding="utf-8")
-    stores = [known(foster.load(one, device="cpu")).store for one in (bundle, other)]
-    assert stores[0] is not None
-    assert stores[1] is not None
+    stores = [foster.load(one, device="cpu").knowledge.store for one in (bundle, other)]
     assert stores[0].entries() == stores[1].entries()
     assert torch.equal(stores[0].features, stores[1].features)
     torch.testing.assert_close(stores[0].statistics.second_moment, stores[1].statistics.second_moment)
@@ -197,7 +184,7 @@ def test_a_class_that_was_merged_twice_is_forgotten_with_all_its_earlier_names(w
     learner.merge(["zero", "one"], "low")
     learner.merge(["low", "two"], "lower")
     learner.forget("lower")
-    told = json.dumps([dict(entry) for entry in known(learner).history])
+    told = json.dumps([dict(entry) for entry in learner.knowledge.history])
     assert "three" in told
     assert not [name for name in ("zero", "one", "low", "two") if name in told]
 
@@ -205,10 +192,8 @@ def test_a_class_that_was_merged_twice_is_forgotten_with_all_its_earlier_names(w
 def test_a_photo_that_was_taken_for_the_forgotten_class_was_wrong_before(weights: Path) -> None:
     learner = frozen_learner(weights)
     learned = learner.learn(together(*(digits(name, last=30) for name in ("eight", "one", "nine"))))
-    store = known(learner).store
-    assert store is not None
+    store = learner.knowledge.store
     assert bool(((store.answers == 0) & (store.labels > 0)).any()), "some photo must have been taken for an eight"
-    assert learned.held_out is not None
     (check,) = learner.forget("eight").checks
     assert {entry.name: (entry.num_images, entry.num_right_before) for entry in check.classes} == {
         entry.name: (entry.num_images, entry.num_right_after) for entry in learned.held_out.classes[1:]
@@ -237,12 +222,11 @@ def test_a_removed_photo_was_never_learned(weights: Path) -> None:
     images, names = digits("zero", "one", last=20)
     learner.learn(images, names)
     without.learn(images[1:], names[1:])
-    store = known(learner).store
-    assert store is not None
+    store = learner.knowledge.store
     wanted = store.ids[0]
     assert learner.remove_photos(wanted).removed == (wanted,)
     torch.testing.assert_close(direction(learner), direction(without), rtol=1e-4, atol=1e-6)
-    assert wanted not in {photo_id for _, photo_id in known(learner).exemplars.entries()}
+    assert wanted not in {photo_id for _, photo_id in learner.knowledge.exemplars.entries()}
     with pytest.raises(DataError, match=f"'{wanted}'"):
         learner.remove_photos(wanted)
 
@@ -250,12 +234,11 @@ def test_a_removed_photo_was_never_learned(weights: Path) -> None:
 def test_a_photo_that_stays_in_the_sums_is_not_said_to_be_removed(weights: Path) -> None:
     learner = frozen_learner(weights, features_per_class=3)
     learner.learn(*digits("zero", "one", last=10))
-    store = known(learner).store
-    assert store is not None
+    store = learner.knowledge.store
     first, *_, last = (photo for photo, label in zip(store.ids, store.labels.tolist(), strict=True) if label == 0)
     with pytest.raises(DataError, match=rf"{last}.*features_per_class"):
         learner.remove_photos(last)
-    assert known(learner).store is store
+    assert learner.knowledge.store is store
     assert learner.remove_photos(first).removed == (first,)
 
 
@@ -341,7 +324,7 @@ def test_every_photo_is_measured_by_a_head_that_has_not_seen_it(weights: Path) -
     assert low < 100 / 3 < high, "noise cannot be told apart, however well it is learned by heart"
     assert (low, high) != (0.0, 100.0)
     assert report.num_held_out == 0
-    assert known(learner).num_calibration_images == 60
+    assert learner.knowledge.num_calibration_images == 60
 
 
 def test_classes_of_one_photo_and_a_class_alone_are_learned(weights: Path) -> None:
@@ -353,7 +336,6 @@ def test_classes_of_one_photo_and_a_class_alone_are_learned(weights: Path) -> No
     images, names = digits("zero", "one", last=1)
     assert [answer.label for answer in learner.predict(images)] == names
     more = learner.learn(digits("zero", first=1, last=2))
-    assert more.held_out is not None
     assert [(entry.name, entry.num_images) for entry in more.held_out.known] == [("zero", 1)], "not the unmeasured one"
 
 
@@ -396,13 +378,12 @@ def test_foster_goes_on_from_the_photos_that_are_kept(weights: Path, tmp_path: P
     report = learner.learn(digits("two"), method="foster", epochs_scale=0.005)
     assert learner.class_names == ("zero", "one", "two")
     assert report.new_classes == ("two",)
-    assert known(learner).method == "foster"
+    assert learner.knowledge.method == "foster"
     assert report.variants.keys() >= {"closed form"}
     learner.learn(digits("three"), epochs_scale=0.005)
     again = foster.load(learner.save(tmp_path / "trained"), device="cpu")
-    assert known(again).task_sizes == (3, 1)
-    store = known(again).store
-    assert store is not None
+    assert again.knowledge.task_sizes == (3, 1)
+    store = again.knowledge.store
     assert store.statistics.num_classes == 4
     without = foster.load(bundle, device="cpu")
     without.configure(memory_total=0)
@@ -426,11 +407,10 @@ def test_a_bundle_in_closed_form_is_compared_with_the_network_that_is_trained_fr
     }
     report = learner.learn(again, **changes)
     earlier = {image_id(image) for image in digits("zero", last=20)[0]}
-    held_out = known(learner).images_of(known(learner).held_out)
+    held_out = learner.knowledge.images_of(learner.knowledge.held_out)
     assert earlier.isdisjoint(image_id(image) for image in held_out.images)
     assert report.num_held_out == 4 + 8  # a fifth of the 20 photos of "zero" that are new, and of the 40 of "two"
     assert report.uncompared == ("one",)
-    assert report.held_out is not None
     (zero,) = report.held_out.known
     answers = closed_form.all_scores(held_out.of_classes(0, 1).images).argmax(1)
     assert (zero.name, zero.num_images) == ("zero", 4)
@@ -445,7 +425,7 @@ def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(
     images, names = digits("one", "seven", last=8)
     learner = small_learner(validation_share=0.3)
     report = learner.learn(images, names)
-    held_out = {photo_id for _, photo_id in known(learner).held_out.entries()}
+    held_out = {photo_id for _, photo_id in learner.knowledge.held_out.entries()}
     spared = torch.tensor([image_id(image) in held_out for image in images])
     labels = [name for name, is_spared in zip(names, spared.tolist(), strict=True) if not is_spared]
     frozen = foster.Learner("closed_form", device="cpu")
@@ -457,15 +437,8 @@ def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(
     assert report.better_in_closed_form, "the training was far too short"
     learner = foster.load(learner.save(tmp_path / "trained"), device="cpu")
     learner.learn(digits("two", last=4))
-    store = known(learner).store
-    assert store is not None
-    assert store.statistics.counts.tolist() == [*torch.bincount(frozen_labels(frozen)).tolist(), 3]
-
-
-def frozen_labels(learner: Learner) -> Tensor:
-    store = known(learner).store
-    assert store is not None
-    return store.labels
+    store = learner.knowledge.store
+    assert store.statistics.counts.tolist() == [*frozen.knowledge.store.statistics.counts.tolist(), 3]
 
 
 def test_its_answers_are_explained(weights: Path) -> None:
@@ -496,8 +469,7 @@ def test_features_that_do_not_fit_a_bundle_are_refused(weights: Path) -> None:
 
     learner = frozen_learner(weights)
     learner.learn(digits("zero", "one", last=10))
-    store = known(learner).store
-    assert store is not None
+    store = learner.knowledge.store
     assert FeatureStore.of(store.tensors(), 2, "mine") is not None
     for tensors in _altered(store.tensors()):
         with pytest.raises(BundleError, match="'mine'"):

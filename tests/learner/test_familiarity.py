@@ -44,7 +44,6 @@ def test_few_held_out_photos_keep_the_promise_too() -> None:
     others, kept = photos(500, 2)[:2], []
     for seed in range(40):
         found = Familiarity.fitted(features, labels, photos(24, 100 + seed)[:2])
-        assert found is not None
         kept.append(float((found.scores(*others) >= found.threshold).float().mean()))
     assert sum(kept) / len(kept) > KEPT_SHARE - 0.01
     assert sum(share >= KEPT_SHARE - 0.05 for share in kept) >= 0.85 * len(kept)
@@ -63,7 +62,6 @@ def many_features(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 def test_photos_that_are_left_out_stand_for_new_ones(count: int) -> None:
     probability, features, labels = many_features(count, 0)
     found = Familiarity.left_out(learned(features, labels, 4), unit(features), labels, probability)
-    assert found is not None
     new = found.scores(*many_features(1000, 1)[:2])
     assert (new >= found.threshold).double().mean() == pytest.approx(KEPT_SHARE, abs=0.05)
 
@@ -107,7 +105,6 @@ def test_it_survives_a_bundle(familiarity: Familiarity, has_statistics: bool) ->
     again = Familiarity.of(
         {**tensors, "head.weight": torch.zeros(1)}, None if has_statistics else familiarity.statistics
     )
-    assert again is not None
     some = photos(20, 6)[:2]
     torch.testing.assert_close(again.scores(*some), familiarity.scores(*some), rtol=1e-3, atol=1e-6)
     assert again.threshold == familiarity.threshold
@@ -117,13 +114,11 @@ def test_it_survives_a_bundle(familiarity: Familiarity, has_statistics: bool) ->
 def test_merged_classes_are_one_and_forgotten_ones_are_strange(familiarity: Familiarity) -> None:
     probability, features, labels = photos(200, 1)
     merged = familiarity.regrouped([(0, 1), (2,)], (probability, features))
-    assert merged is not None
     assert merged.statistics.num_classes == 2
     share = (merged.scores(probability, features) >= merged.threshold).float().mean()
     assert share == pytest.approx(KEPT_SHARE, abs=0.02)
     staying = labels != 1
     rest = familiarity.regrouped([(0,), (2,)], (probability[staying], features[staying]))
-    assert rest is not None
     assert (rest.scores(probability, features)[~staying] < rest.threshold).all()
     assert familiarity.regrouped([(0,), (2,)], (probability[:5], features[:5])) is None, "too few"
 
@@ -133,7 +128,6 @@ def test_a_class_without_images_is_near_to_nothing() -> None:
     wide = torch.zeros(200, 5)
     wide[:, ::2] = probability
     found = Familiarity.fitted(features[:60], 2 * labels[:60], (wide, features))
-    assert found is not None
     assert bool(found.nearness(torch.zeros(1, 8)).isfinite().all())
     assert found.regrouped([(1,), (3,)], (wide, features)) is None
 

@@ -31,9 +31,7 @@ def test_the_nearest_mean_is_that_of_the_exemplars_and_not_of_held_out_images() 
     learner = small_learner("icarl")
     learner.learn(digits("zero", "one"))
     knowledge = learner.knowledge
-    assert knowledge is not None
     found = knowledge.classifier(torch.device("cpu")).class_means
-    assert found is not None
     of_exemplars, of_held_out = (
         torch.stack([mean_by_hand(knowledge, memory.stack_of(class_id).tensor) for class_id in range(2)])
         for memory in (knowledge.exemplars.memory(), knowledge.held_out.memory())

@@ -19,9 +19,7 @@ from foster.errors import DataError, DeviceError, SettingsError
 from foster.events import Event, LearnPlanned
 from foster.learner import train
 from foster.learner.learner import Learner
-from foster.learner.plan import (
-    make_plan,
-)
+from foster.learner.plan import make_plan
 from foster.learner.reports import LearnReport, SharedPhotos
 from foster.learner.train import Forecast, TrainingPlan, fitted_scale, plan_training
 from foster.settings.learner import learner_settings
@@ -32,7 +30,6 @@ def test_image_size_backbone_and_normalisation_follow_the_first_images() -> None
     rng = np.random.default_rng(0)
     images = [rng.integers(100, 156, (21, 30, 3), dtype=np.uint8) for _ in range(12)]
     learner.learn(images, labels=["a", "b"] * 6)
-    assert learner.knowledge is not None
     facts = learner.knowledge.preprocessing
     assert (facts.height, facts.width, learner.knowledge.backbone) == (20, 20, "resnet32")
     assert facts.mean == pytest.approx((0.5, 0.5, 0.5), abs=0.01)
@@ -43,30 +40,11 @@ def test_a_small_backbone_that_is_asked_for_sees_small_images_for_good() -> None
     learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, memory_total=40, device="cpu")
     images = np.random.default_rng(0).integers(0, 256, (16, 70, 100, 3), dtype=np.uint8)
     learner.learn([*images[:8]], labels=["a", "b"] * 4)
-    assert learner.knowledge is not None
     assert (learner.knowledge.backbone, learner.resizing.size) == ("resnet8", (32, 32))
     learner.learn([*images[8:]], labels=["c", "d"] * 4, backbone="resnet8")
     assert learner.class_names == ("a", "b", "c", "d")
     with pytest.raises(SettingsError, match=r"backbone.*'resnet8'"):
         learner.configure(backbone="resnet14")
-
-
-@pytest.mark.parametrize(
-    ("device", "settings", "method"),
-    [
-        ("cpu", {"backbone": "efficientnet_lite0"}, "closed_form"),
-        ("cuda", {"backbone": "efficientnet_lite0"}, "closed_form"),
-        ("cpu", {"backbone": "resnet18"}, "foster"),
-        ("cpu", {"backbone": "efficientnet_lite0", "method": "foster"}, "foster"),
-    ],
-)
-def test_a_pretrained_backbone_is_trained_where_a_method_is_asked_for(
-    device: str, settings: dict[str, Any], method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("foster.learner.plan.find_device", lambda name: torch.device(device))
-    photos = Photos([None] * 1000, ("a",) * 1000, "nothing")  # type: ignore[list-item]
-    wanted = foster.Learner(image_size=192, **settings).settings
-    assert make_plan(None, wanted, photos).settings.method == method
 
 
 @pytest.mark.parametrize(
@@ -158,7 +136,6 @@ def test_schedules_are_cut_to_the_time_that_is_left_and_never_longer_than_the_pu
 
 
 def weights_of(learner: Learner) -> dict[str, Tensor]:
-    assert learner.knowledge is not None
     return dict(learner.knowledge.network.state_dict())
 
 
@@ -184,7 +161,6 @@ def test_images_that_are_already_stored_are_passed_over(learner: Learner) -> Non
 
 
 def test_a_folder_that_brings_nothing_new_is_refused(learner: Learner) -> None:
-    assert learner.knowledge is not None
     known = learner.knowledge.images_of(learner.knowledge.exemplars)
     with pytest.raises(DataError, match="earlier learns"):
         learner.learn(known)

@@ -30,11 +30,6 @@ from foster.learner.train import TrainingPlan, plan_training
 from foster.training import task as task_module
 
 
-def known(learner: Learner) -> Any:
-    assert learner.knowledge is not None
-    return learner.knowledge
-
-
 def ids_of(memory: ExemplarMemory, class_ids: Iterable[int]) -> set[str]:
     return {image_id(image) for class_id in class_ids for image in memory.stack_of(class_id).tensor}
 
@@ -116,7 +111,7 @@ def test_confidence_that_nobody_compared_is_not_used_silently(recwarn: pytest.Wa
     with pytest.warns(CalibrationWarning, match="not calibrated"):
         learner.predict(image, unknown_below=0.9)
     learner.learn(digits("zero", "one", "two", first=40, last=None), training="standard", epochs_scale=0.005)
-    assert known(learner).num_calibration_images > 0
+    assert learner.knowledge.num_calibration_images > 0
     recwarn.clear()
     learner.predict(image, unknown_below=0.9)
     assert not recwarn.list
@@ -141,7 +136,6 @@ def test_a_report_is_a_line_and_an_entry_of_the_history() -> None:
 
 def test_the_report_and_the_history_tell_what_happened(learner: Learner) -> None:
     report = learner.learn(digits("two", "three"), epochs_scale=0.02)
-    assert report.held_out is not None
     assert [entry.name for entry in report.held_out.known] == ["zero", "one"]
     assert [entry.name for entry in report.held_out.new] == ["two", "three"]
     assert report.num_trained + report.num_held_out == 80
@@ -151,7 +145,6 @@ def test_the_report_and_the_history_tell_what_happened(learner: Learner) -> None
     assert report.variants.keys() == {"boosted", "compressed"}
     assert report.variants["compressed"] == report.held_out.accuracy
     assert {check.kind for check in report.checks} == {"held-out", "exemplar"}
-    assert learner.knowledge is not None
     first, second = learner.knowledge.history
     assert second["new_classes"] == ["two", "three"]
     assert second["seconds"] == report.seconds, "rounded once, so that a half second is not rounded up and then down"
@@ -164,7 +157,6 @@ def test_nothing_is_held_out_where_the_preset_says_so() -> None:
     learner = longer_learner(training="paper")
     report = learner.learn(digits("zero", "one"))
     assert (report.num_held_out, report.checks) == (0, ())
-    assert learner.knowledge is not None
     assert learner.knowledge.num_calibration_images == 0
     assert learner.knowledge.exemplars.memory().counts.tolist() == [30, 30]
 
@@ -172,18 +164,17 @@ def test_nothing_is_held_out_where_the_preset_says_so() -> None:
 def test_a_learn_that_holds_out_nothing_keeps_what_was_held_out_before() -> None:
     learner = small_learner()
     learner.learn(digits("zero", "one", "two", last=None))
-    held_out, temperature, num_images = known(learner).held_out.memory(), known(learner).temperature, 43
+    held_out, temperature, num_images = learner.knowledge.held_out.memory(), learner.knowledge.temperature, 43
     assert held_out.counts.tolist() == [2, 2, 2]
-    assert (known(learner).num_calibration_images, temperature != 1) == (num_images, True)
+    assert (learner.knowledge.num_calibration_images, temperature != 1) == (num_images, True)
     told: list[Event] = []
     report = learner.learn(digits("three"), training="paper", epochs_scale=0.005, listener=told.append)
     assert report.num_held_out == 0
-    kept = known(learner).held_out.memory()
+    kept = learner.knowledge.held_out.memory()
     assert kept.counts.tolist() == [2, 2, 2, 0]
     assert torch.equal(kept.stack_of(0).tensor, held_out.stack_of(0).tensor)
-    assert known(learner).exemplars.memory().counts.tolist() == [13] * 4, "15 a class in all"
-    assert (known(learner).temperature, known(learner).num_calibration_images) == (temperature, num_images)
-    assert report.held_out is not None
+    assert learner.knowledge.exemplars.memory().counts.tolist() == [13] * 4, "15 a class in all"
+    assert (learner.knowledge.temperature, learner.knowledge.num_calibration_images) == (temperature, num_images)
     assert [entry.name for entry in report.held_out.known] == ["zero", "one", "two"]
     assert any(isinstance(event, Evaluated) for event in told)
 
@@ -199,17 +190,13 @@ def hand_made() -> UpdateCheck:
     return compare("held-out", labels, before, after, NAMES, num_known=2)
 
 
-def test_accuracy_before_and_after_and_negative_flips_by_hand() -> None:
+def test_accuracy_by_class_its_means_over_classes_and_negative_flips_by_hand() -> None:
     check = hand_made()
     cat, dog, owl = check.classes
     assert (cat.before, cat.after, cat.num_negative_flips) == (75.0, 50.0, 1)
     assert (dog.before, dog.after, dog.num_negative_flips) == (50.0, 50.0, 1)
     assert (owl.before, owl.after, owl.num_negative_flips) == (None, 100.0, 0)
     assert check.num_negative_flips == 2
-
-
-def test_means_are_over_classes_and_not_over_images() -> None:
-    check = hand_made()
     assert check.known_before == (75 + 50) / 2
     assert check.known_after == 50.0
     assert check.new_after == 100.0
@@ -236,7 +223,6 @@ def test_enough_held_out_images_decide_alone_whatever_the_exemplars_say() -> Non
     remembered = check_of("exemplar", 1000, 1000)
     assert deciding([forgotten, remembered]) == forgotten
     message = problem([forgotten, remembered], max_drop=5)
-    assert message is not None
     assert all(fact in message for fact in ("100.0 to 50.0 %", "20 held-out", "5 points"))
     assert "worst: 'cat', 100 to 50 %" in message
 
@@ -247,14 +233,12 @@ def test_a_class_without_held_out_images_is_judged_by_its_exemplars() -> None:
     labels = np.repeat(np.arange(3), 20)
     exemplars = compare("exemplar", labels, labels, np.zeros_like(labels), NAMES, num_known=3)
     found = deciding([cats, exemplars])
-    assert found is not None
     assert [(entry.name, entry.num_images, entry.after) for entry in found.classes] == [
         ("cat", 25, 100.0),
         ("dog", 20, 0.0),
         ("owl", 20, 0.0),
     ]
     message = problem([cats, exemplars], max_drop=5)
-    assert message is not None
     assert all(fact in message for fact in ("100.0 to 33.3 %", "65 held-out and exemplar"))
 
 
@@ -262,7 +246,6 @@ def test_new_classes_do_not_decide() -> None:
     labels = [0] * MIN_HELD_OUT + [1] * MIN_HELD_OUT
     check = compare("held-out", labels, [0] * 2 * MIN_HELD_OUT, [0] * 2 * MIN_HELD_OUT, NAMES, num_known=1)
     found = deciding([check])
-    assert found is not None
     assert [entry.name for entry in found.classes] == ["cat"]
     assert deciding([compare("held-out", [1], [0], [0], NAMES, num_known=1)]) is None
 
@@ -270,7 +253,6 @@ def test_new_classes_do_not_decide() -> None:
 def test_few_held_out_images_decide_together_with_the_exemplars() -> None:
     few, many = check_of("held-out", MIN_HELD_OUT - 1, 0), check_of("exemplar", 181, 181)
     found = deciding([few, many])
-    assert found is not None
     assert found.num_known_images == 200
     assert found.drop == pytest.approx(9.5)
     assert problem([few, many], max_drop=10) is None
@@ -279,7 +261,6 @@ def test_few_held_out_images_decide_together_with_the_exemplars() -> None:
 
 def test_checks_are_combined_class_by_class() -> None:
     both = deciding([hand_made(), UpdateCheck("exemplar", hand_made().known)])
-    assert both is not None
     assert both.kind == "held-out and exemplar"
     cat = both.classes[0]
     assert (cat.num_images, cat.num_right_before, cat.num_right_after, cat.num_negative_flips) == (8, 6, 4, 2)

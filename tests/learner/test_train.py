@@ -51,7 +51,6 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 
 def stem(learner: Learner) -> Tensor:
-    assert learner.knowledge is not None
     return learner.knowledge.network.state_dict()[STEM]
 
 
@@ -119,7 +118,6 @@ def test_joint_says_one_clear_line_where_its_pretrained_weights_are_gone(
 
 
 def head_weights(learner: Learner) -> torch.Tensor:
-    assert learner.knowledge is not None
     return learner.knowledge.network.get_parameter("head.weight").detach()
 
 

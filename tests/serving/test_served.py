@@ -24,10 +24,8 @@ def test_what_is_unknown_is_told_by_the_bundle_where_it_can(small_bundle: Path, 
     learner = foster.load(small_bundle, device="cpu")
     random = torch.Generator().manual_seed(0)
     knowledge, images = learner.knowledge, torch.randint(0, 256, (40, 3, 8, 8), dtype=torch.uint8, generator=random)
-    assert knowledge is not None
     described = learner.classifier().described(images)
     familiarity = Familiarity.fitted(described[1], torch.arange(40) % 2, described)
-    assert familiarity is not None
     scores = familiarity.scores(*described).sort().values
     familiarity = replace(familiarity, threshold=float(scores[9:11].mean()))
     learner.knowledge = replace(knowledge, familiarity=familiarity)
@@ -77,7 +75,6 @@ def test_a_bundle_whose_answers_are_nan_is_not_promoted_not_served_and_does_not_
 ) -> None:
     bundles = bundle.parent
     learner = Learner.load(bundle, device="cpu")
-    assert learner.knowledge is not None
     with torch.no_grad():
         for weights in learner.knowledge.network.parameters():
             weights.fill_(3e38)  # finite, so that it can be saved

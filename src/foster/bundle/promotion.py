@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from foster.bundle.folder import MANIFEST, BundleError, check_files, real_folder
+from foster.bundle.folder import BundleError, check_files, real_folder
 from foster.errors import FolderError
 from foster.system.files import flush, written
 from foster.system.locking import locked
@@ -59,10 +59,7 @@ def rollback(path: Path) -> Promotion:
     with locked(link.parent, LOCK):
         now, before = link.readlink().name, _target(link.with_name(PREVIOUS))
         if before is None or before == now:
-            bundles = {path.parent.name for path in link.parent.glob(f"*/{MANIFEST}")}
-            others = sorted(bundles - {now, LINK, PREVIOUS}, key=str.casefold)
-            hint = f"; 'foster promote' takes any other: {', '.join(others)}" if others else ""
-            raise FolderError(f"'{link}' points at '{now}', and there is no bundle to go back to{hint}")
+            raise FolderError(f"no bundle is known before '{now}', which is in use; 'foster promote' takes any bundle")
         try:
             check_files(link.parent.resolve() / before)
         except BundleError as error:

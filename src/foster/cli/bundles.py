@@ -233,7 +233,7 @@ def export(
     report = learner.export(file)
     what = (
         f"{report.file}: {size_text(report.num_bytes)}, input uint8 [batch, height, width, 3]; "
-        f"checked on {report.num_checked} {report.checked_on}, "
+        f"checked on {report.num_checked} images, "
         f"probabilities differ from PyTorch by {report.largest_difference:.1g} at most"
     )
     output.show(what, f"{report.facts_file}: labels and preprocessing; docs/photos.md shows a program that uses both")

@@ -197,7 +197,6 @@ def check_photos(
     others = find_photos(test) if test is not None else None
     learner = Learner.load(bundle, device=device) if isinstance(bundle, str | Path) else bundle
     classifier = classifier_for(learner, device) if has_labels_judged or learner else None
-    remarks: list[str] = []
     seen, findings = _look(photos, classifier, listener)
     tests, unreadable = _look(others, None, listener, is_test=True) if others else ([], [])
     everything = [*seen, *tests]
@@ -209,10 +208,8 @@ def check_photos(
     known = learner.knowledge if learner else None
     if known is not None:
         findings += _kept_elsewhere(seen, known)
-    if has_labels_judged:
-        mislabelled, more_remarks = _mislabelled(seen, groups, known)
-        findings += mislabelled
-        remarks += more_remarks
+    mislabelled, remarks = _mislabelled(seen, groups, known) if has_labels_judged else ([], [])
+    findings += mislabelled
     order = list(KINDS)
     return CheckReport(
         photos.title.strip("'"),
@@ -331,8 +328,8 @@ def _mislabelled(
 def _judged(
     photos: Sequence[Photo], probability: Tensor, names: Sequence[str], judge_name: str
 ) -> tuple[list[Finding], list[str]]:
-    """Labels that are improbable by probabilities `[N, C]` of the classes `names`, the least probable first; or the
-    reason why they were not judged."""
+    """Labels that are improbable by probabilities `[N, C]` of the classes `names`, the least probable first; and, if
+    they were not judged, the reason."""
     labels = torch.tensor([names.index(photo.label) for photo in photos])
     accuracy = float((probability.argmax(1) == labels).double().mean())
     if accuracy < LEAST_ACCURACY:

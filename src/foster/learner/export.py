@@ -46,7 +46,6 @@ class ExportReport:
     facts_file: Path
     num_bytes: int
     num_checked: int
-    checked_on: str
     largest_difference: float
 
 
@@ -71,7 +70,7 @@ def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
     file = user_path(file)
     check_target(file)
     module = Exported(knowledge.classifier(torch.device("cpu"))).eval()
-    pictures, checked_on = _pictures(knowledge)
+    pictures = _pictures(knowledge)
     facts = export_facts(knowledge)
     # In memory, until it is known to be right: the libraries' own writers abort the process where the disk is full.
     with _quiet():
@@ -82,7 +81,7 @@ def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
     write_bytes(file, content)
     facts_file = file.with_name(f"{file.name}.json")
     write_json(facts_file, facts)
-    return ExportReport(file, facts_file, len(content), len(pictures), checked_on, difference)
+    return ExportReport(file, facts_file, len(content), len(pictures), difference)
 
 
 def export_facts(knowledge: Knowledge) -> dict[str, Any]:
@@ -114,16 +113,14 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
     }
 
 
-def _pictures(knowledge: Knowledge) -> tuple[Tensor, str]:
-    """uint8 `[N, H, W, 3]` to check with: exemplars and held-out images, or noise where there are none."""
-    for name, kept in (("exemplars", knowledge.exemplars), ("held-out images", knowledge.held_out)):
-        images = knowledge.images_of(kept).stack
-        if len(images):
-            stride = -(-len(images) // MAX_CHECKED)
-            return images[::stride].on_device(torch.device("cpu")).permute(0, 2, 3, 1).contiguous(), name
+def _pictures(knowledge: Knowledge) -> Tensor:
+    """uint8 `[N, H, W, 3]` to check with: exemplars, or noise where there are none."""
+    images = knowledge.images_of(knowledge.exemplars).stack
+    if len(images):
+        stride = -(-len(images) // MAX_CHECKED)
+        return images[::stride].on_device(torch.device("cpu")).permute(0, 2, 3, 1).contiguous()
     shape = (16, *knowledge.preprocessing.size, 3)
-    random = generator(Address(0, "export"))
-    return torch.randint(256, shape, dtype=torch.uint8, generator=random), "random images"
+    return torch.randint(256, shape, dtype=torch.uint8, generator=generator(Address(0, "export")))
 
 
 def _largest_difference(module: Exported, run: Run, pictures: Tensor) -> float:
