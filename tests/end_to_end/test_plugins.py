@@ -156,7 +156,7 @@ def test_a_plug_in_that_was_edited_in_the_middle_of_a_run_is_refused_or_recorded
         file.write("# edited again")
     with pytest.raises(foster.FolderError, match="allow_changed_plugin=True"):
         foster.run("mine.toml", folder="one", seed=1, resume=True)
-    assert foster.run("mine.toml", folder="one", seed=1, resume=True, allow_changed_plugin=True).is_finished
+    assert foster.run("mine.toml", folder="one", seed=1, resume=True, allow_changed_plugin=True).finished
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_a_run_without_a_folder_is_silent_writes_nothing_and_sets_no_signal_hand
     assert sorted(tmp_path.iterdir()) == [places]
     assert not list(places.iterdir())
     assert len(result.accuracy) == 3
-    assert result.is_finished
+    assert result.finished
 
 
 def test_the_result_is_that_of_the_same_run_in_a_folder(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_keyboard_interrupt_comes_through_at_once_and_the_folder_can_be_resume
         foster.run(**TINY, folder=path, listener=interrupt)
     assert "resume=True" in caught.value.__notes__[0]
     (half,) = foster.load_results(path)
-    assert (half.is_finished, len(half.accuracy)) == (False, 1)
+    assert (half.finished, len(half.accuracy)) == (False, 1)
     with pytest.raises(foster.FolderError, match="resume=True"):
         foster.run(**TINY, folder=path)
     with pytest.raises(foster.FolderError, match="seed"):
@@ -155,7 +155,7 @@ def test_photos_that_came_since_the_last_call_are_seen(tmp_path: Path) -> None:
 
 
 def test_resume_begins_a_run_where_the_folder_holds_none(tmp_path: Path) -> None:
-    assert foster.run(**TINY, folder=tmp_path / "new", resume=True).is_finished
+    assert foster.run(**TINY, folder=tmp_path / "new", resume=True).finished
 
 
 def test_a_plan_takes_the_same_arguments_and_tells_what_the_run_does() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -45,9 +45,6 @@ Out = Annotated[
         "given and AUGMENTATION where it is not the published one."
     ),
 ]
-Deterministic = Annotated[
-    bool, typer.Option("--deterministic", help="The same numbers in every run on a GPU, too (engine.deterministic).")
-]
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write losses and accuracies to RUN/tensorboard.")]
 
 
@@ -58,7 +55,6 @@ def run(
     data: Data = None,
     out: Out = None,
     quiet: Quiet = False,
-    is_deterministic: Deterministic = False,
     plugins: Plugins = None,
     trusts_plugins: TrustsPlugins = False,
     has_tensorboard: TensorBoard = False,
@@ -69,8 +65,7 @@ def run(
 
     Example: foster run cifar100-b0-inc10 method=wa seed=1 --data data
     """
-    changes = [*all_changes(overrides, recipes), *(["engine.deterministic=true"] if is_deterministic else [])]
-    settings = chosen_settings(source, changes, data, plugins, trusts_plugins)
+    settings = chosen_settings(source, all_changes(overrides, recipes), data, plugins, trusts_plugins)
     launch(settings, out or Path("runs") / settings.run_name, quiet=quiet, has_tensorboard=has_tensorboard)
 
 
@@ -165,7 +160,6 @@ def plan(
     is_measuring: Annotated[
         bool, typer.Option("--measure", help="Time a few real steps of each phase on this device.")
     ] = False,
-    is_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON, for scripts.")] = False,
     plugins: Plugins = None,
     trusts_plugins: TrustsPlugins = False,
 ) -> None:
@@ -177,12 +171,8 @@ def plan(
     from foster.experiment.plan import make_plan, measured_plan
 
     planned = measured_plan(settings) if is_measuring else make_plan(settings)
-    remarks = settings.remarks(len(planned.tasks))
-    if is_json:
-        output.show(json.dumps(planned.to_dict() | {"remarks": remarks}, indent=2))
-        return
     output.show(planned.table())
-    for remark in remarks:
+    for remark in settings.remarks(len(planned.tasks)):
         typer.echo(f"note: {remark}")
 
 
@@ -276,8 +266,8 @@ def study(
     """Run a study: a grid of runs, then its table, its figure, and what the paper claims beside what was found.
 
     Runs that are finished, in OUT or in the folder of results, are skipped; those that were interrupted go on. OUT
-    holds a folder a run and study.md, study.tex, study.json, study.png and study.svg, which appear when the study's
-    last run is done. The ablations are made for CIFAR-100 B50 inc10; '--preset digits' shows each in minutes on a CPU.
+    holds a folder a run and study.md, study.tex, study.png and study.svg, which appear when the study's last run is
+    done. The ablations are made for CIFAR-100 B50 inc10; '--preset digits' shows each in minutes on a CPU.
     Several seeds give means and spreads: 'foster study beta seed=1993,1,2'.
 
     table-1 and table-2 are the paper's tables, every method on every protocol; figure-curves is its figure of curves.
@@ -443,13 +433,8 @@ Folders = Annotated[
 Subjects = Annotated[
     list[Path], typer.Argument(metavar="RUN", help="Run folders, folders that hold some, results files, bundles.")
 ]
-Title = Annotated[str | None, typer.Option(help="The figure's title.")]
-Width = Annotated[float | None, typer.Option(metavar="INCHES", min=1, max=50, help="The figure's width.")]
-Height = Annotated[float | None, typer.Option(metavar="INCHES", min=1, max=50, help="The figure's height.")]
-FontSize = Annotated[float | None, typer.Option(metavar="POINTS", min=3, max=40, help="The size of its letters.")]
 Style = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="one-column or two-column: width and letters for a page of two columns."),
+    Literal["one-column", "two-column"] | None, typer.Option(help="Width and letters for a page of two columns.")
 ]
 PictureData = Annotated[Path | None, typer.Option(help="The folder of the data files, where pictures are needed.")]
 
@@ -468,10 +453,6 @@ def table(
         Path | None,
         typer.Option(metavar="FILE", help="Also draw accuracy after each task (.png, .pdf, .svg, .jpg, .webp)."),
     ] = None,
-    title: Title = None,
-    width: Width = None,
-    height: Height = None,
-    font_size: FontSize = None,
     style: Style = None,
 ) -> None:
     """Results as a table: mean and standard deviation over the seeds of one class order; and as a figure.
@@ -480,7 +461,7 @@ def table(
     """
     from foster.reports import tables
     from foster.reports.results import find_results
-    from foster.reports.style import check_figure_path, figure_format, save_figure
+    from foster.reports.style import FORMATS, check_figure_path, save_figure
 
     if is_markdown + is_latex + is_csv + is_json > 1:
         raise SettingsError("--markdown, --latex, --csv and --json exclude each other")
@@ -488,7 +469,6 @@ def table(
         raise SettingsError("--by-task has a row a run and --across-orders averages runs: they exclude each other")
     if figure is not None:
         check_figure_path(figure)
-    chosen = figure_format(style, width, height, font_size)
     results = find_results(folders)
     if is_csv or is_json:
         records = tables.run_records(results)
@@ -506,9 +486,8 @@ def table(
     if figure is not None:
         from foster.reports.curves import accuracy_figure
 
-        with chosen.used():
-            heading = output.printable(title) if title else None
-            save_figure(accuracy_figure(results, heading, across_orders=across_orders), figure)
+        with FORMATS[style].used():
+            save_figure(accuracy_figure(results, across_orders=across_orders), figure)
         typer.echo(f"figure: {figure}", err=is_markdown or is_latex or is_csv or is_json)
 
 
@@ -519,10 +498,7 @@ def figure(
         Path | None, typer.Option(help="Where to write it (.png, .svg, .pdf, .jpg, .webp); by default KIND.png.")
     ] = None,
     data: PictureData = None,
-    title: Title = None,
-    width: Width = None,
-    height: Height = None,
-    font_size: FontSize = None,
+    title: Annotated[str | None, typer.Option(help="The figure's title.")] = None,
     style: Style = None,
     plugins: Plugins = None,
 ) -> None:
@@ -541,14 +517,13 @@ def figure(
 
     Example: foster figure confusion runs/A runs/B --out confusion.png
     """
-    from foster.reports.style import check_figure_path, entitled, figure_format, save_figure
+    from foster.reports.style import FORMATS, check_figure_path, entitled, save_figure
 
     path = out or Path(f"{kind}.png")
     check_figure_path(path)
-    chosen = figure_format(style, width, height, font_size)
     from foster.reports import figures
 
-    with chosen.used():
+    with FORMATS[style].used():
         drawn = figures.figure(kind, subjects, data)
         save_figure(entitled(drawn, output.printable(title)) if title else drawn, path)
     typer.echo(f"figure: {path}")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foster.errors import DataError, SettingsError
+from foster.errors import SettingsError
 
 if TYPE_CHECKING:
     from foster.learner.familiarity import Unknown
@@ -79,20 +79,8 @@ Recipes = Annotated[
 ]
 
 
-def _named(text: str) -> Path:
-    """A folder or file of photos. An empty name would mean the working folder."""
-    if not text.strip():
-        raise DataError(
-            "'' names no photos; give a folder with one subfolder for each class, or a CSV of path and label"
-        )
-    return Path(text)
-
-
 Photos = Annotated[
-    Path,
-    typer.Argument(
-        metavar="PHOTOS", parser=_named, help="A folder with one subfolder a class, or a CSV of path and label."
-    ),
+    Path, typer.Argument(metavar="PHOTOS", help="A folder with one subfolder a class, or a CSV of path and label.")
 ]
 
 
@@ -111,16 +99,9 @@ def chosen_settings(
     """The settings of a command. A change that has no effect is refused."""
     from foster.settings.base import check_used
     from foster.settings.experiment import load_settings
-    from foster.sweep.grid import split_values
 
-    try:
-        trusts = trusts_plugins or None
-        place = str(data) if data else None
-        settings = load_settings(source, changes, plugins=plugins, trusts_plugins=trusts, data=place)
-    except SettingsError as error:
-        if any(len(split_values(change.partition("=")[2])) > 1 for change in changes):
-            raise SettingsError(f"{error}; several values of a key are for 'foster sweep'") from None
-        raise
+    trusts, place = trusts_plugins or None, str(data) if data else None
+    settings = load_settings(source, changes, plugins=plugins, trusts_plugins=trusts, data=place)
     check_used(changes, settings)
     return settings
 

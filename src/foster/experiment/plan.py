@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -167,18 +167,6 @@ class Plan:
         else:
             pace = f"{self.time.steps_a_second:,.1f} steps a second"
             yield f"estimated time: {duration(self.time.seconds)}, at {pace} ({self.time.source})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The plan as plain data, for scripts."""
-        names = ("total_epochs", "total_steps", "memory_images", "memory_bytes", "training_bytes", "photos")
-        return {
-            "scenario": self.settings.scenario,
-            "method": self.settings.method,
-            **{name: getattr(self, name) for name in names},
-            "time": asdict(self.time) if self.time else None,
-            "tasks": [asdict(task) | {"phases": [phase._asdict() for phase in task.phases]} for task in self.tasks],
-            "settings": self.settings.nested(),
-        }
 
 
 def make_plan(

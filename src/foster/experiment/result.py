@@ -29,6 +29,7 @@ class Result(RunResult):
     - `new_accuracy[t]`, `old_accuracy[t]`: after task t, on the test images of task t and of those before it
     - `variants`: the same numbers of other networks and classifiers that were evaluated
     - `params`, `memory_bytes`, `train_seconds`: what it took
+    - `finished`: False for a run in progress or interrupted, whose results are those of the tasks so far
     - `settings`: all that decided what the run did, as in its settings file, without paths
     """
 
@@ -39,11 +40,6 @@ class Result(RunResult):
     def of(cls, run: RunResult, network: "Network | None" = None) -> Self:
         """The result with all data of its file; without a `network`, that is loaded from the folder on demand."""
         return cls(**vars(run), _data=json.loads(read_limited(run.path, MAX_RESULTS_BYTES)), _network=network)
-
-    @property
-    def is_finished(self) -> bool:
-        """False for a run in progress or interrupted: its results are those of the tasks so far."""
-        return self.finished
 
     @cached_property
     def network(self) -> "Network":
@@ -72,7 +68,7 @@ class Result(RunResult):
         return Results([self]).figure(title)
 
     def __repr__(self) -> str:
-        tasks = f"{counted(len(self.accuracy), 'task')}{'' if self.is_finished else ' so far'}"
+        tasks = f"{counted(len(self.accuracy), 'task')}{'' if self.finished else ' so far'}"
         return (
             f"<Result {self.scenario}, {self.method}, seed {self.seed}: {tasks}, average incremental accuracy "
             f"{self.average_incremental_accuracy:.2f} %, final {self.final_accuracy:.2f} %, "

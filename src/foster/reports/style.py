@@ -22,7 +22,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font_names
 
-from foster.errors import DataError, FolderError, SettingsError, explained, suggestion
+from foster.errors import DataError, FolderError, explained
 from foster.settings.methods import METHOD_SETTINGS
 
 ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".webp")
@@ -102,10 +102,9 @@ IN_POINTS = ("font.size", "axes.titlesize", "axes.titlepad", "figure.titlesize")
 
 @dataclass(frozen=True)
 class FigureFormat:
-    """The size of figures in inches, and of their letters in points. None leaves it to each figure."""
+    """The width of figures in inches, and the size of their letters in points. None leaves it to each figure."""
 
     width: float | None = None
-    height: float | None = None
     font_size: float | None = None
 
     @contextmanager
@@ -127,18 +126,12 @@ def format_of_panels(num_columns: int) -> FigureFormat:
     return replace(wanted, width=wanted.width / num_columns) if wanted.width else wanted
 
 
-FORMATS = {"one-column": FigureFormat(width=3.4, font_size=7), "two-column": FigureFormat(width=7.0, font_size=8)}
-"""Formats for a page of two columns: a figure in one column, or across both."""
-
-
-def figure_format(
-    style: str | None = None, width: float | None = None, height: float | None = None, font_size: float | None = None
-) -> FigureFormat:
-    """The named format, with the given sizes in place of its own."""
-    if style is not None and style not in FORMATS:
-        raise SettingsError(f"unknown style '{style}'{suggestion(style, FORMATS)}; choose from {', '.join(FORMATS)}")
-    given = {"width": width, "height": height, "font_size": font_size}
-    return replace(FORMATS[style] if style else FigureFormat(), **{k: v for k, v in given.items() if v is not None})
+FORMATS: dict[str | None, FigureFormat] = {
+    None: FigureFormat(),
+    "one-column": FigureFormat(width=3.4, font_size=7),
+    "two-column": FigureFormat(width=7.0, font_size=8),
+}
+"""The usual format, and those for a page of two columns: a figure in one column, or across both."""
 
 
 def points(size: float) -> float:
@@ -202,9 +195,6 @@ def styled() -> Iterator[None]:
 class ShownFigure(Figure):
     """A figure that a notebook shows without pyplot."""
 
-    stretch = 1.0
-    """Its height as a multiple of the height that it was designed for."""
-
     def _repr_png_(self) -> bytes:
         with styled(), io.BytesIO() as file:
             self.savefig(file, format="png", dpi=100)
@@ -218,14 +208,13 @@ def columns(most: int) -> int:
 
 
 def new_figure(width: float, height: float, *, keeps_shape: bool = True) -> Figure:
-    """A figure of this size in inches, or of the size of the format in use; no display is needed.
+    """A figure of this size in inches, or of the width of the format in use; no display is needed.
 
-    If the format gives a width and no height, the figure keeps its aspect ratio (`keeps_shape`) or its height.
+    If the format gives a width, the figure keeps its aspect ratio (`keeps_shape`) or its height.
     """
-    wanted = _FORMAT.get()
-    drawn_height = wanted.height or height * (wanted.width / width if wanted.width and keeps_shape else 1.0)
-    figure = ShownFigure(figsize=(wanted.width or width, drawn_height), layout="constrained")
-    figure.stretch = drawn_height / height
+    drawn_width = _FORMAT.get().width or width
+    drawn_height = height * drawn_width / width if keeps_shape else height
+    figure = ShownFigure(figsize=(drawn_width, drawn_height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
@@ -285,7 +274,7 @@ def label_ends(axes: Axes, ends: Sequence[End], height: float) -> None:
     """
     ends = sorted(ends, key=lambda end: -end.value)
     bottom, top = axes.get_ylim()
-    unit = (top - bottom) / (height * getattr(axes.figure, "stretch", 1.0))
+    unit = (top - bottom) / height
     heights = spaced([end.value for end in ends], [end.height * unit for end in ends], bottom, top)
     across = axes.get_yaxis_transform()
     for end, height_of_text in zip(ends, heights, strict=True):
@@ -344,8 +333,7 @@ def save_figure(figure: Figure, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         # The same picture is the same file: without the time of day.
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        wanted = _FORMAT.get()
-        # A requested size is the size of the file; without one, the file is cropped to the drawing.
-        cut: dict[str, Any] = {} if wanted.width or wanted.height else {"bbox_inches": "tight", "pad_inches": 0.15}
+        # A requested width is that of the file; without one, the file is cropped to the drawing.
+        cut: dict[str, Any] = {} if _FORMAT.get().width else {"bbox_inches": "tight", "pad_inches": 0.15}
         with mpl.rc_context({"svg.fonttype": "none"}):  # text stays text
             figure.savefig(path, metadata=metadata, **cut)

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 from rich.console import Group as Rendered
@@ -20,7 +19,7 @@ from foster.reports.tables import Grid, latex, markdown, shown
 from foster.settings.datasets import CATALOGUE
 from foster.studies.study import Claim, Metric, Study
 from foster.system.counts import ABSENT, mean_and_spread
-from foster.system.files import write_json, write_text
+from foster.system.files import write_text
 
 METRICS: dict[Metric, Callable[[RunResult], float | None]] = {
     "average": lambda run: run.average_incremental_accuracy,
@@ -192,13 +191,9 @@ class Outcome:
         title = f"{self.study.title}: average incremental accuracy in percent, over n runs"
         return Grid(title, header, tuple(rows), num_names=1, note=self.conditions(), best=frozenset(best))
 
-    def findings(self) -> list[Finding]:
-        return [Finding.of(claim, self.runs) for claim in self.study.claims]
-
     def claims(self) -> Grid:
-        rows = [
-            (one.claim.text, one.claim.paper or ABSENT, one.text, str(one.n), one.verdict) for one in self.findings()
-        ]
+        findings = [Finding.of(claim, self.runs) for claim in self.study.claims]
+        rows = [(one.claim.text, one.claim.paper or ABSENT, one.text, str(one.n), one.verdict) for one in findings]
         scenario, preset = self.scenarios[0], self.study.presets[0]
         is_elsewhere = not scenario.startswith(preset) and not preset.endswith(".toml")
         title = f"What the paper claims{f' of {preset}' if is_elsewhere else ''}, and what was found on {scenario}"
@@ -223,39 +218,13 @@ class Outcome:
         parts += [VERDICTS_NOTE] if self.study.claims else []
         return "\n\n".join(part.strip() for part in parts) + "\n"
 
-    def record(self) -> dict[str, Any]:
-        """Plain data: every number of the page, and the settings of its runs."""
-        return {
-            "title": self.study.title,
-            "scenarios": self.scenarios,
-            "variants": [
-                {
-                    "name": name,
-                    "runs": [
-                        {"scenario": run.scenario, "seed": run.seed, "settings": run.settings}
-                        | {"hardware": run.hardware, "accuracy": run.accuracy}
-                        | {metric: of_run(run) for metric, of_run in METRICS.items()}
-                        | {name: one.average_incremental_accuracy for name, one in run.variants.items()}
-                        for run in runs
-                    ],
-                }
-                for name, runs in self.runs.items()
-            ],
-            "claims": [
-                {"text": one.claim.text, "paper": one.claim.paper, "about": self.study.presets[0]}
-                | {"found": one.value, "n": one.n, "verdict": one.verdict}
-                for one in self.findings()
-            ],
-        }
-
     def write(self, folder: Path) -> None:
-        """Write `study.md`, `study.tex`, `study.json`, `study.png` and `study.svg`."""
+        """Write `study.md`, `study.tex`, `study.png` and `study.svg`."""
         figure = self.figure()
         for ending in (".png", ".svg"):
             save_figure(figure, folder / f"study{ending}")
         write_text(folder / "study.md", self.markdown("study.png"))
         write_text(folder / "study.tex", latex(self.grids()))
-        write_json(folder / "study.json", self.record())
 
 
 def _test_variance(run: RunResult) -> float:

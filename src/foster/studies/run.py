@@ -1,14 +1,12 @@
 """Run studies: all their runs as one sweep; the page of a study is written when its last run is done."""
 
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from foster.errors import FosterError
 from foster.experiment.folder import RESULTS, RunFolder
 from foster.experiment.parts import has_same_plugins
-from foster.reports.results import RunResult, find_results, read_result
+from foster.reports.results import RunResult, read_result
 from foster.settings.base import FREE_SETTINGS, flat, make
 from foster.settings.experiment import Settings
 from foster.settings.methods import METHOD_SETTINGS
@@ -68,43 +66,24 @@ def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResu
     """The finished results in `folder` that belong to one of the runs, by the run's settings as TOML."""
     wanted = {_identity(run.settings): run.settings.toml() for run in runs}
     found: dict[str, RunResult] = {}
-    for method, results in _by_method(folder).items():
-        gone = gone_settings(results)
-        for result in results:
-            known = {key: _without(section, gone) for key, section in result.settings.items() if key == method}
-            try:
-                settings = make(Settings, {**result.settings, **known}, str(result.path))
-            except FosterError:
-                continue  # a method that is not here, or other settings than today's
-            key = wanted.get(_identity(settings))
-            if key and result.finished and has_same_plugins({"environment": result.environment}, settings):
-                found.setdefault(key, result)
+    for path in sorted(folder.glob("*.json")):
+        try:
+            result = read_result(path)
+            settings = _settings_of(result)
+        except FosterError:
+            continue  # a file of another kind, a method that is not here, or other settings than today's
+        key = wanted.get(_identity(settings))
+        if key and result.finished and has_same_plugins({"environment": result.environment}, settings):
+            found.setdefault(key, result)
     return found
 
 
-def _by_method(folder: Path) -> dict[str, list[RunResult]]:
-    """The results files in `folder`; files of another kind are passed over."""
-    results: dict[str, list[RunResult]] = {}
-    for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
-        try:
-            (result,) = find_results([path])
-        except FosterError:
-            continue
-        results.setdefault(result.method, []).append(result)
-    return results
-
-
-def gone_settings(runs: Sequence[RunResult]) -> set[str]:
-    """Settings of the runs' method that this version does not have, where all runs that have one agree on it."""
-    name = runs[0].method
-    method = METHOD_SETTINGS.get(name)
-    sections = [section for run in runs if isinstance(section := run.settings.get(name), dict)]
-    keys = {key for section in sections for key in section if method and key not in method.model_fields}
-    return {key for key in keys if len({json.dumps(section[key]) for section in sections if key in section}) == 1}
-
-
-def _without(section: Any, keys: Collection[str]) -> Any:
-    return {key: value for key, value in section.items() if key not in keys} if isinstance(section, dict) else section
+def _settings_of(result: RunResult) -> Settings:
+    """The settings of a run, without those of its method that this version does not have any more."""
+    settings, method = dict(result.settings), METHOD_SETTINGS.get(result.method)
+    if method and isinstance(options := settings.get(result.method), dict):
+        settings[result.method] = {key: value for key, value in options.items() if key in method.model_fields}
+    return make(Settings, settings, str(result.path))
 
 
 def _identity(settings: Settings) -> frozenset[tuple[str, str]]:
