@@ -6,9 +6,8 @@ from pathlib import Path
 from commands import QUICK, Command, write_photos
 
 from foster.bundle.folder import read_manifest
-from foster.cli.texts import columns, padded, percent
+from foster.cli.texts import columns
 from foster.system.counts import size_text
-from foster.system.output import listed
 
 
 def test_every_class_of_the_last_learn_can_be_seen(command: Command, bundle: Path) -> None:
@@ -64,10 +63,3 @@ def test_a_table_cuts_nothing_and_turns_control_codes_into_text() -> None:
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     assert lines[-1].endswith("12")
     assert len(lines[-1]) == len(lines[-2]), "numbers stand at the right"
-
-
-def test_names_are_listed_up_to_a_limit_and_wide_letters_take_two_cells() -> None:
-    assert listed(["a", "b", "c"], most=3) == "a, b, c"
-    assert listed(["a", "b", "c"], most=2) == "a, b, ... (3 in all)"
-    assert padded("日本", 6) == "日本  "
-    assert (percent(None), percent(12.345)) == ("–", "12.3 %")

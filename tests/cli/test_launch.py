@@ -1,15 +1,12 @@
 """What may change between two starts of one run."""
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from foster.cli.experiments import launch, resume
-from foster.errors import FolderError
+from foster.cli.experiments import resume
 from foster.experiment.folder import RunFolder
 from foster.settings.experiment import Settings, load_settings
-from foster.system.signals import Stopped, StopRequest
 
 TINY = (
     "dataset=synthetic",
@@ -46,19 +43,3 @@ def test_where_and_how_it_computes_may_change_and_is_kept_for_the_next_time(begu
 def test_a_new_place_of_the_data_is_kept_for_the_next_time(begun: Path):
     resume(begun, data=Path("second"), quiet=True)
     assert RunFolder(begun).settings() == tiny("data=second")
-
-
-def test_another_method_is_refused_by_name(begun: Path):
-    with pytest.raises(FolderError, match="method = 'finetune', not 'replay'"):
-        resume(begun, ["method=replay", "batch_size=16"], quiet=True)
-    assert RunFolder(begun).settings() == tiny("data=first")
-
-
-def test_a_run_that_is_asked_to_stop_while_it_starts_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """A sweep that is killed at once and started again would find the folder in use, or with nothing in it."""
-    request = StopRequest()
-    request.set()
-    monkeypatch.setattr("foster.cli.experiments.stop_on_signals", lambda: nullcontext(request))
-    with pytest.raises(Stopped):
-        launch(tiny(), tmp_path / "run", quiet=True)
-    assert not (tmp_path / "run").exists()

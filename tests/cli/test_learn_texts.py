@@ -10,14 +10,10 @@ import pytest
 from commands import QUICK, Command, write_photos
 
 from foster.cli.texts import (
-    MOST_LINES,
     check_report_text,
     learn_text,
-    left_out_lines,
     mend_text,
-    unreadable_lines,
 )
-from foster.data.photos.find import Unreadable
 from foster.learner.check import CheckReport, Finding, Photo
 from foster.learner.learner import Learner
 from foster.learner.reports import ClassChange, LearnReport, MendReport, UpdateCheck, compare
@@ -115,21 +111,6 @@ def test_what_was_lost_in_compression_or_could_not_be_measured_is_told() -> None
     assert any("closed form" in line and "40.0 %" in line for line in learn_text(better, "fast").splitlines())
 
 
-def test_what_was_left_out_is_listed_up_to_a_limit() -> None:
-    assert left_out_lines([], {}) == []
-    assert left_out_lines(["cat"], {".dng": 3})[0].endswith(": cat")
-    assert ".dng" in left_out_lines([], {".dng": 3})[0]
-    assert unreadable_lines([]) == []
-    few = unreadable_lines([Unreadable("a\nb.png", "empty")])
-    assert few[0].endswith(": 1 image")
-    assert len(few) == 2
-    assert "\n" not in few[1]
-    many = unreadable_lines([Unreadable(f"{k}.png", "empty") for k in range(MOST_LINES + 1)])
-    assert len(many) == MOST_LINES + 2
-    assert many[-1] == "  ... 1 more"
-    assert unreadable_lines([Unreadable("a.png", "empty")] * MOST_LINES)[-1] == "  a.png: empty"
-
-
 def photo(name: str) -> Photo:
     return Photo(name, "cat", name)
 
@@ -151,10 +132,6 @@ def test_a_table_and_then_some_of_each_kind_problems_first() -> None:
     assert "... 2 more" in told
     assert "  dog: 2 photos" in told
     assert "\x1b" not in told
-
-
-def test_where_there_is_nothing_it_says_so() -> None:
-    assert check_report_text(CheckReport("photos", {"cat": 30}, 0, {}, ())).endswith("nothing was found\n")
 
 
 CHECK = compare("held-out", [0, 1], [0, 1], [0, 0], ("cat", "dog"), 2)

@@ -53,29 +53,6 @@ def test_a_table_in_a_file_has_all_columns_and_a_line_a_row(run: Run, capsys: py
     assert run("table", "runs", "--by-task", "--across-orders") == 2
 
 
-def test_a_width_that_is_asked_for_is_kept(
-    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "70")
-    assert run("table", "runs") == 0
-    text = capsys.readouterr().out
-    assert max(map(len, text.splitlines())) <= 70
-
-
-@pytest.mark.parametrize("figure", ["noext", ".", "runs", "figure.doc", ".png"])
-def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_shown(
-    figure: str, run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    before = sorted(tmp_path.rglob("*"))
-    assert run("table", "runs", "--figure", figure) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"foster: cannot write figure '{figure}': ")
-    assert ".png, .pdf, .svg" in err
-    assert err.count("\n") == 1
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_the_path_that_is_printed_is_that_of_the_figure(
     run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -137,11 +114,3 @@ def test_what_cannot_be_drawn_or_watched_is_one_line(
     assert message in done.err
     assert done.err.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_a_figure_is_written_where_it_was_asked_for(command: Command, write_run, tmp_path: Path) -> None:
-    run = write_run("one", method="replay")
-    done = command("figure", "accuracy", str(run), "--out", "mine.svg")
-    assert done.code == 0, done.err
-    assert done.out == "figure: mine.svg\n"
-    assert "<svg" in (tmp_path / "mine.svg").read_text()

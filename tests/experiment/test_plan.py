@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 import torch
 from photo_folders import write_dataset
-from registries import registries_kept
 from tiny_runs import assert_is_planned
-from torch import nn
 
-from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.errors import SettingsError
 from foster.events import Event
@@ -19,8 +16,6 @@ from foster.experiment import plan as planning
 from foster.experiment.folder import RunFolder
 from foster.experiment.plan import BATCHES_OF_PHOTOS, TYPICAL_FILE_BYTES, make_plan, measured_plan
 from foster.experiment.run import Experiment
-from foster.networks import register_backbone
-from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings, load_settings
 from foster.system.signals import StopRequest
 from foster.training.engine import Engine
@@ -215,35 +210,3 @@ def test_a_few_real_steps_give_a_time(method: str) -> None:
     plan = measured_plan(tiny(f"method={method}", "synthetic.num_classes=4"))
     assert plan.time is not None
     assert 0 < plan.time.seconds < 600
-
-
-def test_the_time_of_a_timed_epoch_is_shared_by_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(planning.STEPS_AN_EPOCH, "cpu", 2)
-    asked: list[int] = []
-
-    def ten_seconds(phase: Phase, data: ImageSet, *rest: object) -> float:
-        asked.append(len(data))
-        return 10.0
-
-    monkeypatch.setattr(planning, "seconds_an_epoch", ten_seconds)
-    settings = tiny("method=replay", "synthetic.num_classes=4", "synthetic.train_per_class=40")
-    plan = measured_plan(settings)
-    assert set(asked) == {2 * settings.batch_size}
-    assert plan.time is not None
-    assert plan.time.seconds == pytest.approx(5.0 * plan.total_steps)
-
-
-def test_steps_with_a_module_from_outside_are_timed_as_a_run_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, ...]] = []
-
-    def refuse(computing: EngineSettings, *rest: object) -> None:
-        asked.append((computing.compile, computing.capture, computing.kernels))
-        raise LookupError
-
-    monkeypatch.setattr(planning, "build_engine", refuse)
-    with registries_kept():
-        register_backbone("outside")(lambda: nn.Conv2d(3, 4, 3))
-        for name in ("resnet8", "outside"):
-            with pytest.raises(LookupError):
-                measured_plan(tiny(f"backbone={name}"))
-    assert asked == [("auto",) * 3, ("off",) * 3]

@@ -47,15 +47,6 @@ def test_numbers_are_those_of_the_results_file(folder: Path) -> None:
     assert (result.method, result.scenario, result.seed) == ("foster", "synthetic-b0-inc2", 1993)
 
 
-def test_a_result_says_what_it_is(folder: Path) -> None:
-    (result,) = foster.load_results(folder / "foster")
-    assert repr(result) == (
-        f"<Result synthetic-b0-inc2, foster, seed 1993: 2 tasks, average incremental accuracy "
-        f"{result.average_incremental_accuracy:.2f} %, final {result.final_accuracy:.2f} %, "
-        f"forgetting {result.forgetting:.2f}>"
-    )
-
-
 def test_several_results_are_a_table_and_a_figure(folder: Path, tmp_path: Path) -> None:
     results = foster.load_results(folder)
     assert [result.method for result in results] == ["finetune", "foster"]
@@ -74,14 +65,6 @@ def test_a_notebook_shows_a_table_once(folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("rich.jupyter.display", lambda *parts: shown.append(parts))
     assert "finetune" in foster.load_results(folder).table()
     assert not shown
-
-
-def test_the_network_of_a_folder_classifies(folder: Path) -> None:
-    (result,) = foster.load_results(folder / "foster")
-    assert not result.network.training
-    assert result.network is result.network
-    with torch.no_grad():
-        assert result.network(torch.zeros(2, 3, 8, 8)).logits.shape == (2, 4)
 
 
 def test_the_network_of_a_folder_is_the_one_that_was_trained(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ refused before anything is written, or ended with its reason."""
 
 import json
 import math
-import re
 import signal
 import tomllib
 from collections.abc import Iterator
@@ -326,23 +325,6 @@ def test_what_a_methods_settings_say_alone_decides_which_result_is_reported(
     assert (averaging["result"], replay["result"]) == ("nearest_mean", "head")
     assert averaging["accuracy_matrix"] == replay["variants"]["nearest_mean"]["accuracy_matrix"]
     assert averaging["variants"]["head"]["accuracy_matrix"] == replay["accuracy_matrix"]
-
-
-def test_a_run_says_what_may_not_be_meant(tmp_path: Path) -> None:
-    run(tiny("method=replay", "replay.later.epochs=20"), tmp_path / "run")
-    told = records_of(tmp_path / "run" / "events.jsonl")
-    warnings = [event["message"] for event in told if event["event"] == "Warned"]
-    assert [warning.partition(":")[0] for warning in warnings] == ["replay.later.milestones"]
-
-
-def test_a_folder_that_holds_a_run_is_left_as_it_is(foster_run: Finished) -> None:
-    before = contents(foster_run.path)
-    with pytest.raises(FolderError, match=re.escape(str(foster_run.path))):
-        run(tiny("seed=5"), foster_run.path)
-    with pytest.raises(FolderError, match=re.escape(str(foster_run.path))):
-        # Said before the data is looked for, which might mean a download.
-        run(load_settings("cifar100-b0-inc10", data="nowhere"), foster_run.path)
-    assert contents(foster_run.path) == before
 
 
 def test_resume_with_other_settings_is_refused_and_with_the_same_finds_nothing_to_do(

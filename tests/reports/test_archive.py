@@ -27,12 +27,6 @@ def test_a_run_gives_back_the_networks_predictions_and_exemplars_it_had(kept_run
     assert run.exemplars().class_counts().tolist() == [4] * 6
 
 
-def test_what_a_sweep_writes_beside_a_run_is_no_archive(write_run):
-    run = write_run("sweep/seed=1").parent
-    (beside := run.with_name("seed=1.log")).write_text("task 1/5")
-    assert [archive.path.parent for archive in open_archives([run, beside])] == [run]
-
-
 def test_looking_at_a_run_changes_nothing_in_its_folder(kept_runs):
     folder = kept_runs["foster"]
     (folder / "checkpoints" / ".being-written.part").write_bytes(b"by the run itself")

@@ -3,7 +3,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from foster.errors import DataError
 from foster.reports.curves import AXES_WIDTH, MOST_DRAWN, accuracy_figure, panels
@@ -170,10 +169,6 @@ def test_a_variant_that_lacks_later_tasks_is_labelled_where_it_ends_and_left_out
         assert [curve.end.value for curve in only_panel([part]).curves if not curve.is_result] == ends
 
 
-def sizes(*paths: Path) -> list[tuple[int, int]]:
-    return [Image.open(path).size for path in paths]
-
-
 def labels(axes):
     """The texts to the right of the axes, which are placed in shares of their width."""
     return [text for text in axes.texts if text.get_position()[0] == 1.08]
@@ -219,21 +214,6 @@ def test_the_gap_between_the_two_best_is_told_at_the_end(write_run):
     assert not any(text.get_text().startswith("+") for text in accuracy_figure(runs[:1]).axes[0].texts)
 
 
-def test_the_title_of_a_single_panel_is_the_one_that_is_given(write_run):
-    runs = [read_result(write_run(method, method=method)) for method in ("foster", "wa")]
-    assert accuracy_figure(runs, "mine").axes[0].get_title("left") == "mine"
-    title = accuracy_figure(runs).axes[0].get_title("left")
-    assert all(part in title for part in ("digits-b0-inc2", "plain", "1993"))
-
-
-def test_scenarios_get_panels_of_their_own(write_run, tmp_path: Path):
-    runs = [read_result(write_run(name, scenario=name)) for name in ("one", "two", "three")]
-    save_figure(accuracy_figure(runs[:1]), tmp_path / "one.png")
-    save_figure(accuracy_figure(runs), tmp_path / "all.png")
-    one, every = sizes(tmp_path / "one.png", tmp_path / "all.png")
-    assert every == (pytest.approx(2 * one[0], rel=0.05), pytest.approx(2 * one[1], rel=0.05))
-
-
 def test_in_a_figure_of_a_given_width_no_title_reaches_into_the_next_panel(write_run):
     runs = [read_result(write_run(name, scenario=f"{name}-with-a-rather-long-name")) for name in ("one", "two")]
     with FORMATS["two-column"].used():
@@ -241,17 +221,6 @@ def test_in_a_figure_of_a_given_width_no_title_reaches_into_the_next_panel(write
         figure.draw_without_rendering()
         first, second = (axes._left_title.get_window_extent() for axes in figure.axes)
         assert first.x1 < second.x0
-
-
-def test_the_axes_grow_with_the_lines_of_the_labels_beside_them(write_run):
-    heights = []
-    for num_keys in (1, 8):
-        settings = [{f"a_long_key_{key}": k for key in range(num_keys)} for k in range(10)]
-        runs = [read_result(write_run(f"{num_keys}-{k}", settings=given)) for k, given in enumerate(settings)]
-        figure = accuracy_figure(runs)
-        figure.draw_without_rendering()
-        heights.append(figure.axes[0].get_position().height * figure.get_figheight())
-    assert heights[1] > 1.5 * heights[0]
 
 
 def test_long_labels_and_titles_neither_shrink_the_axes_nor_warn(long_runs, tmp_path: Path, recwarn):

@@ -139,15 +139,6 @@ def test_runs_of_another_kind_are_never_averaged(write_run, other):
     assert [len(group.runs) for group in groups] == [1, 1]
 
 
-def test_runs_with_other_settings_are_never_averaged(write_run):
-    groups = groups_of(
-        write_run("a", accuracy=(90, 80), settings=settings()),
-        write_run("b", accuracy=(90, 70), settings=settings("foster.beta_compress=0.0")),
-        write_run("c", accuracy=(90, 60), settings=settings("epochs_scale=0.5")),
-    )
-    assert [group.name for group in groups] == ["foster", "foster beta_compress=0.0", "foster epochs_scale=0.5"]
-
-
 def test_methods_and_augmentations_are_apart_with_the_best_average_first(write_run):
     groups = groups_of(
         write_run("a", accuracy=(90, 20), method="finetune"),
@@ -174,11 +165,6 @@ def test_unfinished_runs_and_validation_accuracies_stand_apart(write_run):
     }
 
 
-def test_scenarios_keep_the_order_of_their_first_runs(write_run):
-    runs = [read_result(write_run(name, scenario=name)) for name in ("z", "a")]
-    assert list(by_scenario([*runs, runs[0]])) == ["z", "a"]
-
-
 def test_the_same_recipe_and_seed_counts_once_and_the_tables_say_so_below_them(write_run):
     paths = [
         write_run("a", seed=1, accuracy=(90, 80), settings=settings()),
@@ -195,15 +181,6 @@ def test_the_same_recipe_and_seed_counts_once_and_the_tables_say_so_below_them(w
     assert "1 run" in summary.note
     assert summary.best, "the rows can be compared all the same"
     assert "1 run" in accuracy_grids(results)[0].note
-
-
-def test_another_class_order_is_another_run_of_the_same_seed(write_run):
-    (group,) = groups_of(
-        write_run("a", settings=settings(order_seed=1)),
-        write_run("b", settings=settings(order_seed=2)),
-        write_run("c", settings=settings(order_seed=None)),
-    )
-    assert len(group.runs) == 3
 
 
 def test_the_same_class_order_is_no_other_run_however_it_is_said(write_run):

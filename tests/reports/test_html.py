@@ -15,7 +15,6 @@ from made_once import made_once
 from typer.testing import CliRunner
 
 from foster.cli import app
-from foster.errors import FolderError
 from foster.reports.archive import open_archives
 from foster.reports.html import _class_rows, _run_part, page_of, write_report
 
@@ -224,9 +223,3 @@ def test_the_command_writes_a_report_into_which_names_from_files_cannot_write(ke
     assert "&lt;script&gt;alert(1)" in text
     assert evil not in text
     assert "<script>alert" not in text
-
-
-def test_a_folder_is_no_place_for_a_report(kept_runs, tmp_path: Path):
-    refused = CliRunner().invoke(app, ["report", str(kept_runs["finetune"]), "--out", str(tmp_path)])
-    assert refused.exit_code == FolderError.exit_code
-    assert ".html" in refused.stderr

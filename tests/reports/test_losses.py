@@ -2,7 +2,7 @@ import numpy as np
 
 from foster.events import EpochEnded
 from foster.reports.archive import open_archives
-from foster.reports.curves import MOST_DRAWN, new_old_figure
+from foster.reports.curves import new_old_figure
 from foster.reports.features import loss_figure
 from foster.reports.results import read_result
 
@@ -46,23 +46,3 @@ def test_a_run_in_its_second_task_has_no_old_accuracy_to_draw_yet(write_run):
     first = read_result(write_run("first", accuracy=[90.0], task_sizes=[2], **numbers))
     (new,) = new_old_figure([first]).axes
     assert list(new.lines[0].get_ydata()) == [90.0]
-
-
-def test_of_many_runs_of_several_scenarios_the_best_are_drawn_in_a_row_each(write_run):
-    told = {"new_accuracy": [90.0, 80.0], "old_accuracy": [None, 55.0]}
-    runs = [
-        read_result(
-            write_run(
-                f"{scenario}-{k}", scenario=scenario, method=f"m{k}", average_incremental_accuracy=50.0 + k, **told
-            )
-        )
-        for scenario, count in (("one", 2), ("two", MOST_DRAWN + 3))
-        for k in range(count)
-    ]
-    panels = new_old_figure(runs).axes
-    assert [len(axes.texts) for axes in panels] == [2, 2, MOST_DRAWN, MOST_DRAWN]
-    assert panels[0].get_title(loc="left").startswith("new classes: one")
-    assert str(MOST_DRAWN + 3) in panels[3].get_xlabel(), "how many there are"
-    assert {text.get_text().split()[0] for text in panels[2].texts} == {f"m{k}" for k in range(3, MOST_DRAWN + 3)}
-    colours = {(line.get_color(), line.get_marker()) for line in panels[2].lines[:MOST_DRAWN]}
-    assert len(colours) == MOST_DRAWN

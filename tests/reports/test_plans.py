@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from foster.experiment.plan import Plan, TimeEstimate, make_plan
+from foster.experiment.plan import Plan, make_plan
 from foster.settings.experiment import load_settings
-from foster.system.counts import size_text
 
 
 def shown(plan: Plan) -> str:
@@ -28,14 +27,3 @@ def test_a_plan_has_a_row_a_task_and_its_totals():
     assert "images: the mean" in text, "there are 178 to 183 images of a digit"
     assert "images: the mean" not in shown(make_plan(load_settings("cifar100-b0-inc20")))
     assert "photos:" not in text
-
-
-def test_a_time_is_told_with_where_it_comes_from_and_photos_with_where_they_go():
-    plan = make_plan(load_settings("digits", ["device=cpu"]))
-    plan = replace(plan, time=TimeEstimate(125.0, 40.0, "a test"), photos="host", photo_bytes=3 * 2**30)
-    text = shown(plan)
-    assert all(fact in text for fact in ("2 min 05 s", "40.0", "(a test)"))
-    assert "3.0 GiB" in text
-    assert size_text(plan.training_bytes) in text
-    assert "300.0 KiB" in shown(replace(plan, training_bytes=300 * 1024)), "never 0 MiB"
-    assert "5.0 MiB" in shown(replace(plan, photo_bytes=5 * 2**20))

@@ -2,7 +2,6 @@ import io
 import os
 import pty
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
@@ -34,6 +33,9 @@ def epoch_ended(epoch: int, epochs: int = 100, **losses: float) -> events.EpochE
 
 def story() -> list[Event]:
     return [
+        events.Downloading("it.tar.gz", 0, None),
+        events.Downloading("it.tar.gz", 3 * 2**20, 6 * 2**20),
+        events.Decoding("the photos", 10, 20),
         events.RunStarted("foster", "digits-b0-inc2", 5, "runs/one", "cpu"),
         events.TaskStarted(1, 5, 2, 2, 1300),
         events.PhaseStarted(1, 5, "boost", 100, 7),
@@ -55,6 +57,9 @@ def test_plain_lines_tell_the_story_of_a_run():
         clock.now += 20
         listener(event)
     assert stream.getvalue().splitlines() == [
+        "downloading it.tar.gz",
+        "downloading it.tar.gz: 3.0 of 6.0 MiB",
+        "reading the photos: 10 of 20",
         "foster on digits-b0-inc2: 5 tasks on cpu, in runs/one",
         "task 2/5: 2 new classes, 2 known, 1,300 images",
         "task 2/5 boost: 100 epochs of 7 steps",
@@ -65,42 +70,15 @@ def test_plain_lines_tell_the_story_of_a_run():
     ]
 
 
-def epochs_shown(seconds_per_epoch: float, epochs: int) -> list[int]:
+@pytest.mark.parametrize(("seconds_per_epoch", "num_lines"), [(1.0, 2), (20.0, 39), (0.01, 0)])
+def test_plain_lines_come_now_and_then(seconds_per_epoch: float, num_lines: int):
     stream, clock = io.StringIO(), Clock()
     listener = LineProgress(stream, clock)
-    listener(events.PhaseStarted(1, 5, "boost", epochs, 7))
-    for epoch in range(1, epochs + 1):
+    listener(events.PhaseStarted(1, 5, "boost", 40, 7))
+    for epoch in range(1, 41):
         clock.now += seconds_per_epoch
-        listener(epoch_ended(epoch, epochs))
-    return [int(line.split("epoch ")[1].split("/")[0]) for line in stream.getvalue().splitlines()[1:]]
-
-
-@pytest.mark.parametrize(
-    ("seconds_per_epoch", "epochs", "shown"),
-    [(1.0, 40, [15, 30]), (20.0, 5, [1, 2, 3, 4]), (0.01, 100, [])],
-)
-def test_plain_lines_come_now_and_then(seconds_per_epoch: float, epochs: int, shown: Iterable[int]):
-    assert epochs_shown(seconds_per_epoch, epochs) == list(shown)
-
-
-def received(num_mebibytes: float, num_total: float | None = 161.2) -> events.Downloading:
-    return events.Downloading("it.tar.gz", int(num_mebibytes * 2**20), num_total and int(num_total * 2**20))
-
-
-def download_shown(seconds_per_mebibyte: float, num_total: float | None) -> list[str]:
-    stream, clock = io.StringIO(), Clock()
-    listener = LineProgress(stream, clock)
-    for num_mebibytes in [*range(161), 161.2]:
-        listener(received(num_mebibytes, num_total if num_mebibytes else None))
-        clock.now += seconds_per_mebibyte
-    return stream.getvalue().splitlines()
-
-
-def test_a_download_gets_a_few_plain_lines():
-    begin, end = "downloading it.tar.gz", "downloading it.tar.gz: 161.2 of 161.2 MiB"
-    assert download_shown(0.001, 161.2) == [begin, end]
-    assert download_shown(1.0, 161.2) == [begin, *(f"{begin}: {k}.0 of 161.2 MiB" for k in range(15, 160, 15)), end]
-    assert download_shown(0.5, None) == [begin, *(f"{begin}: {k}.0 MiB" for k in (30, 60, 90, 120, 150))]
+        listener(epoch_ended(epoch, 40))
+    assert len(stream.getvalue().splitlines()) == 1 + num_lines
 
 
 def test_a_stream_that_is_gone_does_not_stop_a_run():
@@ -157,11 +135,8 @@ def test_a_terminal_shows_the_live_line_and_keeps_the_evaluations(terminal: Term
             listener(event)
             listener._progress.refresh()
     shown = terminal.shown()
-    assert "task 2/5 boost" in shown
-    assert "10/100" in shown
-    assert "loss 1.234 = L_LA 0.900 + L_KD 0.334" in shown
-    assert "3 min 20 s left" in shown
-    assert "boosted: 95.25 % (old 94.00, new 96.50, top-5 100.00)" in shown
+    for fact in ("3.0 of 6.0 MiB", "10/20", "task 2/5 boost", "10/100", "L_KD 0.334", "3 min 20 s left", "95.25 %"):
+        assert fact in shown
 
 
 def test_output_to_a_file_stays_in_the_file(terminal: Terminal, monkeypatch: pytest.MonkeyPatch):
@@ -171,30 +146,6 @@ def test_output_to_a_file_stays_in_the_file(terminal: Terminal, monkeypatch: pyt
         assert sys.stdout.getvalue() == "a table\n"
 
 
-def test_photos_that_are_decoded_are_counted(terminal: Terminal):
-    stream = io.StringIO()
-    event = events.Decoding("the photos", 10, 20)
-    LineProgress(stream, Clock())(event)
-    with progress_for(terminal.stream) as listener:
-        assert isinstance(listener, TerminalProgress)
-        listener(event)
-        listener._progress.refresh()
-    assert stream.getvalue().splitlines() == ["reading the photos: 10 of 20"]
-    assert "reading the photos" in terminal.shown()
-
-
-def test_a_terminal_shows_how_far_a_download_is(terminal: Terminal):
-    with progress_for(terminal.stream) as listener:
-        assert isinstance(listener, TerminalProgress)
-        for event in (received(0, None), received(48.3), received(50, None)):
-            listener(event)
-            listener._progress.refresh()
-    shown = terminal.shown()
-    assert "downloading it.tar.gz" in shown
-    assert "48.3 of 161.2 MiB" in shown
-    assert " 50.0 MiB" in shown
-
-
 def test_a_terminal_without_cursor_control_gets_lines(terminal: Terminal, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TERM", "dumb")
     with progress_for(terminal.stream) as listener:
@@ -202,62 +153,17 @@ def test_a_terminal_without_cursor_control_gets_lines(terminal: Terminal, monkey
     terminal.shown()
 
 
-def line_of(event: Event, *before: Event) -> str:
-    """The last line that is shown of an event."""
+def test_a_learn_is_told_without_the_words_of_the_paper():
     stream = io.StringIO()
     listener = LineProgress(stream, Clock())
-    for each in (*before, event):
-        listener(each)
-    return stream.getvalue().splitlines()[-1]
-
-
-RUN = events.RunStarted("foster", "digits-b0-inc2", 5, "", "cpu")
-LEARN = events.LearnPlanned(("2 new classes",), 60.0)
-
-
-def evaluated(task: int, old: float | None, new: float | None, top5: float = 100.0) -> events.Evaluated:
-    return events.Evaluated(task, "boosted", 91.11, top5, old, new, (91.11,) * (task + 1))
-
-
-@pytest.mark.parametrize(
-    ("before", "event", "line"),
-    [
-        (RUN, events.RunResumed(2, "compress", 39), "resumed at task 3/5 compress, epoch 40"),
-        (RUN, events.RunResumed(2, "boost", 0, is_phase_done=True), "resumed at task 3/5 after boost"),
-        (RUN, events.RunResumed(3, "", 0), "resumed at task 4/5"),
-        (RUN, events.TaskStarted(0, 5, 0, 2, 1234), "task 1/5: 2 new classes, none known, 1,234 images"),
-        (RUN, evaluated(0, None, 50.0), "task 1/5 boosted: 91.11 % (new 50.00, top-5 100.00)"),
-        (RUN, evaluated(0, 50.0, None), "task 1/5 boosted: 91.11 % (old 50.00, top-5 100.00)"),
-        (
-            RUN,
-            events.PhotosDecoded("it", 1300, 0, 2**30, "disk", 2.0),
-            "1,300 photos of it: 1.0 GiB on disk, in 2 s (650 a second)",
-        ),
-        # A learn has one task, and the words of the paper are not for who has photos.
-        (LEARN, events.PhaseEnded(1, "boost", 3.0), "learning the new classes beside the known ones: done in 3 s"),
-        (
-            LEARN,
-            events.RunResumed(1, "compress again", 0),
-            "going on where it stopped: compressing both into one network again, epoch 1",
-        ),
-        (LEARN, evaluated(0, None, 91.11), "learned: 91.11 % of held-out images"),
-        (LEARN, evaluated(1, 93.33, 88.89), "before compression: 91.11 % of held-out images (known 93.33, new 88.89)"),
-    ],
-)
-def test_an_event_is_one_line_in_the_words_of_a_run_or_of_a_learn(before: Event, event: Event, line: str):
-    assert line_of(event, before) == line
-
-
-def test_losses_are_a_sum_of_named_terms_or_one_number():
-    def shown(before: Event, **losses: float) -> str:
-        stream, clock = io.StringIO(), Clock()
-        listener = LineProgress(stream, clock)
-        for event in (before, events.PhaseStarted(1, 5, "boost", 100, 7), epoch_ended(50, **losses)):
-            clock.now += 100
-            listener(event)
-        return stream.getvalue().splitlines()[-1].split(", ")[1]
-
-    assert shown(RUN, L_CE=0.5) == "loss 0.500"
-    assert shown(RUN, L_LA=0.9, L_KD=0.334) == "loss 1.234 = L_LA 0.900 + L_KD 0.334"
-    assert shown(RUN, L_LA=0.9, total=7.0) == "loss 7.000"
-    assert shown(LEARN, L_LA=0.9, L_KD=0.334) == "loss 1.234"
+    for event in (
+        events.LearnPlanned(("2 new classes",), 60.0),
+        events.PhaseStarted(1, 1, "boost", 100, 7),
+        events.PhaseEnded(1, "boost", 3.0),
+        events.RunResumed(1, "compress again", 0),
+        events.Evaluated(1, "boosted", 91.11, 100.0, 93.33, 88.89, (93.33, 88.89)),
+    ):
+        listener(event)
+    told = stream.getvalue()
+    assert all(fact in told for fact in ("2 new classes", "1 min", "known 93.33, new 88.89"))
+    assert not any(word in told for word in ("task", "boost", "top-5"))

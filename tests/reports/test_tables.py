@@ -3,9 +3,6 @@
 import csv
 import io
 import json
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -141,26 +138,6 @@ def test_a_variant_that_was_evaluated_after_some_tasks_has_its_accuracies_and_no
     assert label == "energetic energy", "a curve without its first task has no average"
 
 
-def test_scenarios_are_never_mixed_in_one_table(write_run):
-    runs = [
-        read_result(write_run("a", scenario="digits-b0-inc2", accuracy=(90.0, 60.0))),
-        read_result(write_run("b", scenario="cifar100-b0-inc10", accuracy=(88.0, 44.0), task_sizes=(10, 10))),
-    ]
-    first, second = markdown(summary_grids(runs)).split("**cifar100-b0-inc10")
-    assert "75.00" in first
-    assert "66.00" in second
-    assert "66.00" not in first
-    assert len(accuracy_grids(runs)) == 2
-
-
-def test_the_summary_says_which_classifier_gives_the_numbers(write_run):
-    runs = [read_result(write_run(name, method=name, result=name)) for name in ("head", "nearest_mean")]
-    (grid,) = summary_grids(runs)
-    assert grid.header[1] == "by"
-    assert {row[0]: row[1] for row in grid.rows} == {"head": "head", "nearest_mean": "nearest mean"}
-    assert read_result(write_run("foster")).classifier == "head", "the result is 'compressed'"
-
-
 def test_markdown_is_a_table_with_as_many_cells_in_every_line(write_run):
     text = markdown(accuracy_grids([read_result(write_run("a", augmentation="a|b")), *three_seeds(write_run)]))
     lines = [line for line in text.splitlines() if line.startswith("|")]
@@ -225,25 +202,6 @@ def test_latex_is_a_table_of_booktabs_whose_rows_have_as_many_cells_and_whose_be
     assert r"50\%\_off \& more" in text
 
 
-def has_latex() -> bool:
-    finder = shutil.which("kpsewhich")
-    return bool(
-        finder
-        and shutil.which("pdflatex")
-        and subprocess.run([finder, "booktabs.sty"], capture_output=True, check=False).stdout
-    )
-
-
-def test_latex_compiles(write_run, tmp_path: Path):
-    if not has_latex():
-        pytest.skip("pdflatex with booktabs is not installed")
-    body = latex([*grids_for_latex(write_run), *accuracy_grids(three_seeds(write_run))])
-    page = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{body}\end{{document}}"
-    (tmp_path / "page.tex").write_text(page, encoding="utf-8")
-    done = subprocess.run(["pdflatex", "-interaction=batchmode", "page.tex"], cwd=tmp_path, check=False, timeout=60)
-    assert done.returncode == 0, (tmp_path / "page.log").read_text()
-
-
 @pytest.mark.parametrize("width", [40, 120])
 def test_a_terminal_of_any_width_cuts_nothing_off(width: int, write_run):
     runs = three_seeds(write_run)
@@ -253,12 +211,3 @@ def test_a_terminal_of_any_width_cuts_nothing_off(width: int, write_run):
     if width >= 80:
         assert all(cell in text.replace(" ", "") for cell in letters)
     assert "…" not in text
-
-
-def test_a_class_order_with_a_seed_of_its_own_is_told(write_run):
-    runs = [
-        read_result(write_run(f"{order}", accuracy=(90.0, last), settings={"seed": 1993, "order_seed": order}))
-        for order, last in ((None, 60.0), (5, 50.0), (6, 40.0))
-    ]
-    (grid,) = accuracy_grids(runs)
-    assert [(row[1], row[3]) for row in grid.rows] == [("1993", "60.0"), ("1993/5", "50.0"), ("1993/6", "40.0")]

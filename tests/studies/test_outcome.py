@@ -1,7 +1,6 @@
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from foster.reports.results import read_result
 from foster.studies.outcome import Finding, Outcome
@@ -116,16 +115,6 @@ def test_a_study_of_several_presets_has_the_papers_numbers_beside_ours(write_run
     more = read_result(write_run("more", scenario="two", accuracy=(90.0, 62.0)))
     (row,) = Outcome(study, {"foster": [*runs("foster", 60.0), more]}).grid().rows
     assert row == ("foster", "1-2", "75.00", "72.50", "75.50 ± 0.71", "–")
-
-
-def test_the_terminal_has_a_table_of_claims_where_there_are_any(outcome: Outcome):
-    def shown(study: Study) -> str:
-        with (console := Console(width=100)).capture() as captured:
-            console.print(Outcome(study, outcome.runs).table())
-        return captured.get()
-
-    assert "Large is better." in shown(outcome.study)
-    assert "What the paper claims" not in shown(outcome.study.model_copy(update={"claims": ()}))
 
 
 def test_the_claims_name_the_scenario_of_the_paper_where_it_is_another_one(outcome: Outcome):

@@ -160,13 +160,6 @@ def test_a_process_elsewhere_is_told_lines_and_signals_and_gives_its_exit_code(
     check_that_a_process_is_told_lines_and_signals_and_gives_its_exit_code(tmp_path / "log", num_machines=2)
 
 
-@pytest.mark.parametrize(("address", "more"), [("local", {"include_dashboard": False}), ("10.0.0.1:6379", {})])
-def test_a_cluster_is_connected_to_quietly_and_left(local: _LocalRay, address: str, more: dict[str, Any]) -> None:
-    with connected(address, 1, 1):
-        assert local.connections == [{"address": address, "logging_level": "ERROR", "log_to_driver": False, **more}]
-    assert not local.connections
-
-
 def test_every_living_machine_has_its_places_and_a_process_its_share(local: _LocalRay, tmp_path: Path) -> None:
     with connected("local", jobs_per_gpu=2, jobs=4) as found:
         anywhere, on_gpus = plan_runs("digits", ["seed=1,2"]), plan_runs("digits", ["device=cuda"])

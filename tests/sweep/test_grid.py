@@ -6,7 +6,7 @@ import pytest
 from registries import registries_kept
 
 from foster.errors import SettingsError
-from foster.sweep.grid import default_folder, plan_runs, split_values
+from foster.sweep.grid import plan_runs, split_values
 
 
 def test_values_are_split_at_commas_outside_of_brackets_and_quotes():
@@ -147,8 +147,3 @@ def test_a_baseline_does_not_depend_on_the_plug_in_of_the_method_that_it_is_comp
         theirs, ours = plan_runs("digits", ["method=ewc,finetune"], plugins=[ewc])
     sys.modules.pop("ewc", None)
     assert (theirs.settings.plugins, ours.settings.plugins) == ((ewc,), ())
-
-
-def test_the_default_folder_is_named_after_the_source():
-    assert default_folder("digits") == Path("runs/sweep-digits")
-    assert default_folder("mine/my.toml") == Path("runs/sweep-my")

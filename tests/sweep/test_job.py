@@ -15,14 +15,11 @@ import tiny_sweeps
 from held import held
 from tiny_runs import records_of
 
-import foster
-import foster.errors
-import foster.sweep.run
 from foster.errors import DeviceError
 from foster.sweep import job as sweep_job
 from foster.sweep.grid import PlannedRun, plan_runs
-from foster.sweep.job import Slot, environment_for, find_slots, visible_gpus
-from foster.sweep.run import Display, status_of, sweep
+from foster.sweep.job import Slot, find_slots, visible_gpus
+from foster.sweep.run import status_of, sweep
 from foster.system.locking import writer_of
 from foster.system.signals import Stopped
 
@@ -196,23 +193,6 @@ def test_a_signal_that_reaches_the_sweep_and_its_runs_lets_them_save(tmp_path: P
     assert all(says(log, "saved") for log in logs)
 
 
-@pytest.mark.usefixtures("slow_to_save")
-def test_runs_stop_by_themselves_when_the_sweep_breaks_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    runs = two_runs()
-    log = tmp_path / "out" / f"{runs[0].name}.log"
-
-    class Broken(Display):
-        def show(self, runs: object) -> None:
-            if says(log, "ready"):
-                raise RuntimeError("broken")
-
-    monkeypatch.setattr(foster.sweep.run, "Display", Broken)
-    with pytest.raises(RuntimeError, match="broken"):
-        sweep(runs, tmp_path / "out", [Slot()])
-    wait_until(lambda: says(log, "saved"))
-    assert "the sweep has ended: stopping" in log.read_text()
-
-
 @pytest.mark.slow
 def test_a_killed_sweep_takes_its_runs_along_and_the_next_one_continues_them(tmp_path: Path):
     words = [*TINY, "epochs_scale=0.02", "seed=3"]
@@ -260,15 +240,3 @@ def test_gpus_keep_the_names_under_which_they_were_made_visible(monkeypatch: pyt
     assert visible_gpus() == ["5", "6"], "CUDA looks no further than to what is no GPU"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert visible_gpus() == ["0", "1"]
-
-
-def test_every_run_gets_its_share_of_the_cores_and_this_very_package(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)), raising=False)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setenv("PYTHONPATH", "mine")
-    found = environment_for(2)
-    assert found["OMP_NUM_THREADS"] == "4"
-    assert found["PYTHONPATH"] == f"{Path(foster.__file__).parents[1]}{os.pathsep}mine"
-    assert environment_for(100)["OMP_NUM_THREADS"] == "1"
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert environment_for(2)["OMP_NUM_THREADS"] == "3", "what the user says stays"

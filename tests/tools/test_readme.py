@@ -7,7 +7,6 @@ import pytest
 from foster.errors import DataError
 from foster.reports.results import read_result
 from foster.settings.experiment import load_settings
-from foster.settings.methods import METHOD_SETTINGS
 
 pytest.importorskip("readme", reason="the tools are not part of the package")
 from readme import BEGIN, END, main, results_block, with_block
@@ -64,33 +63,6 @@ def test_a_run_with_other_settings_is_marked_and_not_set_beside_the_paper(
     assert (f"² Not with the preset's settings. cifar100-b0-inc10 foster: {note}." in block) == bool(note)
 
 
-def test_a_row_sets_our_number_beside_the_papers(write_run):
-    scenario = "cifar100-b0-inc10"
-    run = read_result(
-        write_run("a", scenario=scenario, augmentation="auto", accuracy=(90.0, 56.6), boosted=(90.0, 58.0))
-    )
-    assert rows(results_block([run])) == [
-        {
-            "scenario": scenario,
-            "method": "foster",
-            "classifier": "head",
-            "augmentation": "auto",
-            "class order": "1993",
-            "seeds": "1993",
-            "hardware": "NVIDIA H200",
-            "n": "1",
-            "average": "73.30",
-            "final": "56.60",
-            "paper": "72.90",
-            "difference": "+0.40",
-            "boosted": "74.00",
-            "paper, boosted": "≈ 74.1",
-            "kept": "5.9 MiB",
-            "minutes": "12.1",
-        }
-    ]
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -115,57 +87,6 @@ def test_an_unfinished_run_is_left_out(write_run):
     assert results_block([unfinished, finished]) == results_block([finished])
 
 
-def test_all_methods_of_the_main_scenario_are_compared_with_both_augmentations(write_run):
-    def run(method: str, augmentation: str, last: float, **changes):
-        name = f"{method}-{augmentation}"
-        accuracy = (90.0, last)
-        return read_result(
-            write_run(
-                name,
-                scenario="cifar100-b0-inc10",
-                method=method,
-                augmentation=augmentation,
-                accuracy=accuracy,
-                **{"result": "head", **changes},
-            )
-        )
-
-    runs = [
-        run("foster", "auto", 56.0, result="compressed"),
-        run("wa", "plain", 44.0),
-        run("wa", "auto", 50.0),
-        run("der", "auto", 54.0, params=4_699_140),
-        run("coil", "plain", 41.0, result="nearest_mean", params=472_657),
-        run("replay", "plain", 28.0),
-        run("joint", "shift", 70.0),
-        run("bic", "plain", 99.0, evaluated_on="validation"),
-    ]
-    block = results_block(runs)
-    compared, _, every_run = tables(block)
-    assert [tuple(row.values()) for row in compared] == [
-        ("foster", "head", "–", "73.00", "56.00", "1", "72.90", "+0.10", "0.47 M", "5.9 MiB"),
-        ("der", "head", "–", "72.00", "54.00", "1", "69.74", "–", "4.70 M", "5.9 MiB"),
-        ("wa", "head", "67.00", "70.00", "50.00", "1", "67.08", "-0.08", "0.47 M", "5.9 MiB"),
-        ("coil", "nearest mean", "65.50", "–", "41.00", "1", "65.48", "+0.02", "0.47 M", "5.9 MiB"),
-        ("replay", "head", "59.00", "–", "28.00", "1", "–", "–", "0.47 M", "5.9 MiB"),
-    ]
-    assert len(every_run) == len(runs)
-    missing = [name for name in METHOD_SETTINGS if name not in ("foster", "der", "wa", "coil", "replay")]
-    assert f"Without a full run so far: {', '.join(missing)}." in block
-
-
-def test_several_seeds_share_a_row_and_a_method_without_published_number_has_dashes(write_run):
-    runs = [
-        read_result(
-            write_run(f"{seed}", seed=seed, scenario="cifar100-b0-inc5", method="replay", settings={"order_seed": 1993})
-        )
-        for seed in (2, 1)
-    ]
-    (found,) = rows(results_block(runs))
-    assert (found["seeds"], found["n"], found["average"]) == ("1, 2", "2", "75.00 ± 0.00")
-    assert {found["paper"], found["difference"], found["boosted"]} == {"–"}
-
-
 def test_another_class_order_has_a_row_of_its_own_and_is_not_set_beside_the_paper(write_run):
     runs = [
         read_result(write_run(f"{seed}", seed=seed, scenario="cifar100-b0-inc10", augmentation="auto"))
@@ -177,12 +98,6 @@ def test_another_class_order_has_a_row_of_its_own_and_is_not_set_beside_the_pape
         ("1", "1", "–"),
     ]
     assert tables(block)[0][0]["auto"] == rows(block)[0]["average"]
-
-
-def test_foster_stands_beside_what_its_authors_got_in_their_second_runs(write_run):
-    path = write_run("a", scenario="cifar100-b50-inc10", augmentation="auto", accuracy=(72.0, 71.0))
-    expected = "| `cifar100-b50-inc10` | 1 | 71.50 | 71.00 | 70.10 | +1.40 | 71.08 | +0.42 | – | – | – | – |"
-    assert expected in results_block([read_result(path)])
 
 
 def test_the_better_recipe_stands_beside_the_papers_and_never_beside_its_numbers(write_run):
@@ -216,15 +131,6 @@ def test_several_class_orders_have_a_mean_and_the_gain_is_that_in_the_same_order
     assert "Over several" not in results_block([paper[0], better[0]])
     checked = [write(f"v{seed}", seed, 70.0, 60.0, evaluated_on="validation") for seed in (1993, 1)]
     assert "Over several" not in results_block([*checked, paper[0]]), "held-out images are no result"
-
-
-def test_a_class_order_with_several_seeds_counts_once_in_the_mean_over_orders(write_run):
-    def write(name: str, seed: int, order: int, last: float):
-        settings = {"order_seed": order}
-        return read_result(write_run(name, seed=seed, method="wa", accuracy=(80.0, last), settings=settings))
-
-    runs = [write("a", 1993, 1993, 60.0), write("b", 7, 1993, 64.0), write("c", 1, 1, 52.0)]
-    assert "| wa | 1993, 1 | 68.50 ± 3.54 | 57.00 ± 7.07 | – | – |" in results_block(runs)
 
 
 def test_writing_then_checking_finds_nothing_stale(write_run, tmp_path: Path):
