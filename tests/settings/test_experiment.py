@@ -131,7 +131,6 @@ def test_the_first_beta_of_a_list_belongs_to_the_second_task_and_more_of_them_ar
     [
         (b"dataset = ", "TOML"),
         (b"\xff\xfe", "utf-8"),
-        (b"a = " + b"[" * 5000, "TOML"),
         (b"sed = 3\n", "'seed'"),
         (b"[foster.bost]\nepochs = 3\n", "'foster.bost'"),
         (b'method = ["foster"]\n', "method"),

@@ -1,12 +1,9 @@
 """How one phase is trained: schedules that are stretched, and milestones that belong to them."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from foster.errors import SettingsError
-from foster.settings.experiment import load_settings
 from foster.settings.fit import FitSettings, with_milestones
 
 
@@ -42,12 +39,3 @@ def test_a_rate_that_may_not_be_meant_is_remarked() -> None:
     assert with_milestones(60, 60).remark.startswith("milestones: ")
     assert FitSettings(epochs=1, optimizer="adam", learning_rate=0.001).remark == ""
     assert FitSettings(epochs=1, optimizer="adamw").remark.startswith("learning_rate: 0.1 ")
-
-
-def test_every_phase_of_a_run_takes_them_and_a_settings_file_keeps_them(tmp_path: Path) -> None:
-    asked = ["optimizer=adamw", "schedule=cosine", "warmup_epochs=5", "head_rate=10", "learning_rate=0.001"]
-    settings = load_settings("digits", [f"foster.boost.{key}" for key in asked])
-    (tmp_path / "mine.toml").write_text(settings.toml())
-    assert load_settings(str(tmp_path / "mine.toml")) == settings
-    with pytest.raises(SettingsError, match=r"did you mean .foster\.boost\.optimizer"):
-        load_settings("digits", ["foster.boost.optimiser=adam"])

@@ -1,5 +1,6 @@
 """The defaults of every method: the schedules and constants with which the field runs it."""
 
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -107,3 +108,17 @@ def test_what_foster_leaves_to_the_learner_is_the_published_number_in_a_run() ->
 )
 def test_facts_of_methods_are_those_of_their_papers(fact: str, value: object, names: list[str]) -> None:
     assert [name for name, settings in METHOD_SETTINGS.items() if getattr(settings, fact) == value] == names
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    list(combinations([("boost_branches", 2), ("sums", "probabilities"), ("compression", False)], 2)),
+)
+def test_several_branches_sums_of_probabilities_and_no_compression_exclude_each_other(
+    first: tuple[str, Any], second: tuple[str, Any]
+) -> None:
+    for one in (first, second):
+        assert FosterSettings(**dict([one])).problem(3) is None
+    problem = str(FosterSettings(**dict([first, second])).problem(3))
+    assert f"foster.{first[0]}" in problem
+    assert f"foster.{second[0]}" in problem

@@ -42,11 +42,6 @@ def test_what_is_said_beside_a_recipe_wins() -> None:
         assert options(settings).boost_branches == 2
 
 
-def test_a_file_of_ones_own_is_a_recipe(mine: str) -> None:
-    settings = load_settings(PRESET, [f"recipe={mine}"])
-    assert (settings.batch_size, options(settings).compress.epochs, settings.recipe) == (64, 7, "mine")
-
-
 def test_recipes_are_laid_over_each_other_in_their_order(mine: str, tmp_path: Path) -> None:
     settings = load_settings(PRESET, ["recipe=plus", f"recipe={mine}"])
     assert (options(settings).compress.epochs, options(settings).boost_branches) == (7, 2)

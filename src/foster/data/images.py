@@ -34,10 +34,6 @@ class Stack(ABC):
     Methods that are not abstract are implemented for images in one tensor.
     """
 
-    num_copies = 5
-    """The peak memory of a `learn`, in copies of its images: as read, after the known and held-out ones are left out,
-    joined with the exemplars, shuffled, and augmented."""
-
     @abstractmethod
     def __len__(self) -> int: ...
 

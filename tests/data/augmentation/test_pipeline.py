@@ -47,15 +47,6 @@ def test_any_number_of_images_of_any_size_can_be_augmented(name: str, shape: tup
     assert torch.equal(images, original), "the input was written to"
 
 
-@pytest.mark.parametrize("name", [name for name in AUGMENTATIONS if name != "none"])
-def test_the_same_seed_gives_the_same_images_and_another_seed_others(name: str) -> None:
-    images = photo_tiles(32, 32, 50)
-    first, again, other = (augment(images, AUGMENTATIONS[name], seeded(seed)) for seed in (3, 3, 4))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    assert not torch.equal(first, images)
-
-
 @pytest.mark.parametrize("name", ["auto", "photo-auto"])
 @pytest.mark.parametrize("chunk", [7])
 def test_the_chunk_size_does_not_change_the_result(name: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ from foster.data.photos.decode import (
     Resizing,
     decode,
     file_pixels,
-    jpeg_of,
     shrunk_size,
     upright_size,
 )
@@ -276,14 +275,6 @@ def test_a_quickly_decoded_photo_is_resized_within_rounding_of_pillow(
     found = decoding._resized(original, (150, 75))
     assert found.flags["C_CONTIGUOUS"]
     assert np.abs(found - expected).max() <= (2 if capability == "AVX2" else 0)
-
-
-def test_a_photo_that_is_encoded_again_has_the_size_in_use_and_looks_the_same() -> None:
-    content = photo(3, 5, (200, 400), orientation=6)
-    plain = file_pixels(content, 100).astype(int)
-    kept = file_pixels(jpeg_of(file_pixels(content, 100)), 0)
-    assert kept.shape == plain.shape
-    assert np.abs(kept - plain).mean() < 2
 
 
 GREYS = np.array([[0, 1, 128, 255]])

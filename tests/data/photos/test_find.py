@@ -210,16 +210,6 @@ def test_a_folder_gives_one_class_a_subfolder_in_natural_order(tmp_path: Path) -
     assert sorted(["a10", "a9", "b", "9", "10"], key=natural_order) == ["9", "10", "a9", "a10", "b"]
 
 
-def test_images_in_deeper_folders_belong_to_the_class_and_other_files_are_passed_over(tmp_path: Path) -> None:
-    write_classes(tmp_path / "cat", deeper=2)
-    write_classes(tmp_path, dog=1)
-    (tmp_path / "dog" / "Thumbs.db").write_bytes(b"x")
-    (tmp_path / "dog" / ".hidden.png").write_bytes(b"x")
-    write_classes(tmp_path, **{".cache": 1})
-    photos = find_photos(tmp_path)
-    assert photos.labels == ("cat", "cat", "dog")
-
-
 def test_a_folder_of_other_files_alone_says_what_they_are(tmp_path: Path) -> None:
     write_classes(tmp_path, cat=0)
     (tmp_path / "cat" / "a.mov").write_bytes(b"x")

@@ -82,8 +82,9 @@ TYPICAL_SHORT_SIDE = 375
 NUM_STRATA = 32
 """The largest number of strata, and so of processes that share photos."""
 
-COPIES_OF_PHOTOS = 2
-"""The peak memory of photos that are kept larger than the network's images, in copies of these images."""
+COPIES_OF_IMAGES, COPIES_OF_PHOTOS = 5, 2
+"""The peak memory of a `learn`, in copies of its images. Small images are copied as read, after the known and held-out
+ones are left out, joined with the exemplars, shuffled, and augmented; photos are kept larger, but once."""
 
 FEWEST_IN_A_STRATUM = 8
 JPEG = b"\xff\xd8\xff"
@@ -326,19 +327,20 @@ class PhotoStore:
     def survey(self, numbers: NDArray[np.int64]) -> None:
         """Find the sizes of photos that are not known yet. Each process decodes its share and sends the others the
         sizes. All processes must call it together."""
-        if process_group().is_alone:
+        team = process_group()
+        if team.is_alone:
             self.load(numbers)
             return
         missing = np.unique(numbers[~self.is_known[numbers]])
         if not len(missing):
             return
-        is_own = owners_of(missing) == process_group().rank
-        self.load(missing[is_own])
-        shares = [missing[owners_of(missing) == rank] for rank in range(process_group().size)]
-        found = torch.from_numpy(self.sizes[shares[process_group().rank]])
+        owners = owners_of(missing, team.size)
+        shares = [missing[owners == rank] for rank in range(team.size)]
+        self.load(shares[team.rank])
+        found = torch.from_numpy(self.sizes[shares[team.rank]])
         for share, sizes in zip(shares, gathered(found, [len(share) for share in shares]), strict=True):
             self.sizes[share], self.is_known[share] = sizes.numpy(), True
-        others = missing[(self.sizes[missing].min(1) == 0) & ~is_own]
+        others = missing[(self.sizes[missing].min(1) == 0) & (owners != team.rank)]
         if len(others):
             count = f"{len(others)} more photos of {self.title}"
             first = self.name(int(others[0]))
@@ -395,9 +397,9 @@ def _in_file(parts: Sequence[Decoded], folder: Path | None) -> Tensor:
         return torch.from_numpy(np.memmap(file.name, np.uint8, "c") if file.tell() else np.empty(0, np.uint8))
 
 
-def owners_of(numbers: NDArray[np.int64], num_processes: int | None = None) -> NDArray[np.int64]:
+def owners_of(numbers: NDArray[np.int64], num_processes: int) -> NDArray[np.int64]:
     """The rank of the process that decodes the photos of these numbers."""
-    return np.asarray(numbers % NUM_STRATA * (num_processes or process_group().size) // NUM_STRATA, dtype=np.int64)
+    return np.asarray(numbers % NUM_STRATA * num_processes // NUM_STRATA, dtype=np.int64)
 
 
 class _Crops(NamedTuple):
@@ -425,8 +427,6 @@ class _Crops(NamedTuple):
 
 class PhotoStack(Stack):
     """Some photos of one or more stores, in order. Selecting and joining do not copy pixels."""
-
-    num_copies = COPIES_OF_PHOTOS
 
     def __init__(self, stores: Sequence[PhotoStore], store_ids: NDArray[np.int16], numbers: NDArray[np.int64]) -> None:
         self.loader = stores[0].loader
@@ -637,7 +637,7 @@ def read_photos(photos: Photos, resizing: Resizing, max_unreadable: int | None =
 
     Photos for which the memory has no room are refused before any is read.
     """
-    check_room(len(photos), resizing, Stack.num_copies)
+    check_room(len(photos), resizing, COPIES_OF_IMAGES)
     images = [torch.empty(0, 3, *resizing.size, dtype=torch.uint8)]
     unreadable: list[Unreadable] = []
     kept: list[int] = []
