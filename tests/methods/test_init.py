@@ -84,9 +84,6 @@ def test_a_name_that_is_taken_is_refused_and_leaves_all_as_it_was() -> None:
         register_method("replay", OwnSettings)(Other)
     assert method_class("replay") is Replay
     assert OwnSettings.built_by is not Other
-    register_method("seed", OwnSettings)(Other)
-    with pytest.raises(SettingsError, match="'seed'"):
-        load_settings("digits")
 
 
 def with_telling_schedules(kind: type[MethodSettings]) -> MethodSettings:
