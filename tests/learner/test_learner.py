@@ -272,7 +272,7 @@ def test_images_that_are_not_square_from_learning_to_export(tmp_path: Path) -> N
     assert [entry.record() for entry in found] == [entry.record() for entry in learner.predict(pictures)]
     right = ["standing"] * 10 + ["lying"] * 10
     assert sum(entry.label == label for entry, label in zip(found, right, strict=True)) >= 18
-    assert export_facts(again._known())["input"]["shape"] == ["batch", 12, 20, 3]
+    assert export_facts(again.knowledge)["input"]["shape"] == ["batch", 12, 20, 3]
 
 
 def test_photos_can_be_deleted_and_unreadable_ones_are_reported(tmp_path: Path) -> None:
@@ -311,6 +311,6 @@ def test_a_method_with_a_cosine_head_gets_the_backbone_made_for_it(tmp_path: Pat
     learner.learn(digits("zero", "one", last=12))
     again = foster.load(learner.save(tmp_path / "bundle"), device="cpu")
     again.learn(digits("two", last=12))
-    features = again._known().network.eval().features(torch.randn(4, 3, 8, 8))
+    features = again.knowledge.network.eval().features(torch.randn(4, 3, 8, 8))
     assert (features < 0).any(), "no last ReLU"
     assert "cosine_resnet32" in (tmp_path / "bundle" / "bundle.json").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """Photos are checked before they are learned: unreadable files, duplicates, labels that are probably wrong."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -363,10 +363,7 @@ def left_out_probabilities(features: Tensor, labels: Tensor, groups: Sequence[in
     does not count. The classes must be `judgeable`. Suspects of a first round do not count in the second: several of
     them in one class would support each other.
     """
-    features = features.double()
-    classes: dict[int, set[int]] = defaultdict(set)
-    for group, label in zip(groups, labels.tolist(), strict=True):
-        classes[group].add(label)
+    features, classes = features.double(), classes_of(zip(labels.tolist(), groups, strict=True))
     first: dict[int, int] = {}
     is_first = [first.setdefault(group, position) == position for position, group in enumerate(groups)]
     counts = torch.tensor(is_first) & torch.tensor([len(classes[group]) == 1 for group in groups])
@@ -390,8 +387,6 @@ def _probabilities(features: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
 
 def judgeable(labels: Sequence[str], groups: Sequence[int]) -> list[str]:
     """The classes with at least MIN_PHOTOS groups of photos. Copies of one photo are one group and count once."""
-    classes: dict[int, set[str]] = defaultdict(set)
-    for label, group in zip(labels, groups, strict=True):
-        classes[group].add(label)
-    counts = Counter(label for names in classes.values() if len(names) == 1 for label in names)
+    classes = classes_of(zip(labels, groups, strict=True)).values()
+    counts = Counter(label for names in classes if len(names) == 1 for label in names)
     return [name for name in dict.fromkeys(labels) if counts[name] >= MIN_PHOTOS]

@@ -83,13 +83,14 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
     else:
         network, preprocessing = before.network, before.preprocessing
     classifier = Classifier(network, preprocessing).to(find_device(settings.device))
-    quota = _quota(plan)
+    quota = settings.memory_per_class
+    if quota is None:
+        quota = settings.memory_budget // len({*known, *plan.photos.class_names})
     if silent := _without_effect(plan):
         plan.warn(f"nothing is trained in closed form; without effect: {', '.join(silent)} (method=foster trains)")
     if plan.asked:
         plan.asked(_planned(plan, classifier))
     photos = compute_features(plan, classifier, quota)
-    plan.check_classes(photos.class_names)
     with one_thread():
         num_classes = len(photos.class_names)
         store = before.store if before and before.store else FeatureStore.empty(network.feature_size)
@@ -144,14 +145,6 @@ def frozen_network(choice: BackboneChoice, resizing: Resizing) -> tuple[Network,
     backbone = choice.make()
     preprocessing = Preprocessing.model_validate({**vars(resizing), "mean": mean, "std": std})
     return Network([backbone], RootHead(backbone.feature_size, 0)), preprocessing
-
-
-def _quota(plan: Plan) -> int:
-    """How many photos are kept of each class."""
-    settings = plan.settings
-    if settings.memory_per_class is not None:
-        return settings.memory_per_class
-    return settings.memory_budget // len({*plan.known, *plan.photos.class_names})
 
 
 def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
@@ -214,8 +207,11 @@ def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhoto
             if (name, seen.id) not in known_photos and (name, seen.id) not in fresh:
                 fresh[name, seen.id] = None
                 new.append(seen)
-                if quota:
-                    _keep(files.setdefault(name, {}), seen.id, seen.content, quota)
+                if quota:  # photos with the smallest ids are kept: a sample that does not depend on their order
+                    kept = files.setdefault(name, {})
+                    kept[seen.id] = seen.content
+                    if len(kept) > quota:
+                        del kept[max(kept)]
         if new:
             features.append(_features_of(new, classifier, plan.work, backbone_key))
         plan.listener(events.Decoding(source.title.strip("'"), batch.num_done, len(source)))
@@ -243,13 +239,6 @@ def _encoded(picture: Image.Image, image: Tensor, resizing: Resizing) -> bytes:
     if keeps_photos(resizing):
         return jpeg_of(shrunk(picture, learner_loader(resizing).short_side))
     return png_of(image.permute(1, 2, 0).numpy())
-
-
-def _keep(files: dict[str, bytes], photo_id: str, content: bytes, quota: int) -> None:
-    """Keep the photos with the smallest ids: a sample that does not depend on their order."""
-    files[photo_id] = content
-    if len(files) > quota:
-        del files[max(files)]
 
 
 def _features_of(photos: Sequence[Seen], classifier: Classifier, work: WorkFolder | None, backbone_key: str) -> Tensor:

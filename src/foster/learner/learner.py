@@ -197,12 +197,12 @@ class Learner:
     ) -> Iterator[Prediction]:
         """As `predict`, one by one while images are still being read: the memory does not grow with their number."""
         if unknown_below == "auto":
-            if self._known().familiarity is None:
+            if self.known.familiarity is None:
                 raise DataError(UNFAMILIAR)
         elif unknown_below is not None:
             if not 0 <= unknown_below <= 1:
                 raise DataError(f"unknown_below is a probability from 0 to 1, or 'auto', not {unknown_below!r}")
-            if not self._known().num_calibration_images:
+            if not self.known.num_calibration_images:
                 warnings.warn(UNCALIBRATED, CalibrationWarning, stacklevel=2)
         return self._predictions(items, top, unknown_below)
 
@@ -219,7 +219,7 @@ class Learner:
         rows, features = self.classifier().described(images)
         if not bool(rows.isfinite().all()):
             raise BundleError("the network's answers are not numbers: its weights are damaged or far too large")
-        familiarity = self._known().familiarity
+        familiarity = self.known.familiarity
         if unknown_below == "auto" and familiarity is not None:
             is_unknown = familiarity.scores(rows, features) < familiarity.threshold
         else:
@@ -237,31 +237,31 @@ class Learner:
     @property
     def resizing(self) -> Resizing:
         """What brings a picture of any size to the size that the network sees."""
-        return self._known().resizing
+        return self.known.resizing
 
     def evaluate(
         self, source: Source | Images, labels: Labels | None = None, *, listener: Listener | None = None
     ) -> EvaluationReport:
         """Accuracy on labelled images, class by class; those labelled "unknown" should not be recognised. A `listener`
         gets the progress."""
-        return assess(self._known(), self.classifier(), find_photos(source, labels), listener or events.ignore)
+        return assess(self.known, self.classifier(), find_photos(source, labels), listener or events.ignore)
 
     def rename(self, old: str, new: str) -> MendReport:
         """Call a class by another name from now on."""
-        return self._mended(*mending.rename(self._known(), old, new))
+        return self._mended(*mending.rename(self.known, old, new))
 
     def merge(self, names: Sequence[str], into: str) -> MendReport:
         """Make one class of several."""
-        return self._mended(*mending.merge(self._known(), self.settings, names, into))
+        return self._mended(*mending.merge(self.known, self.settings, names, into))
 
     def forget(self, *names: str) -> MendReport:
         """Forget classes: all that is kept of them is gone, with their names."""
-        return self._mended(*mending.forget(self._known(), self.settings, names))
+        return self._mended(*mending.forget(self.known, self.settings, names))
 
     def remove_photos(self, *photos: str | Path) -> MendReport:
         """Take photos out, by their files or ids; in closed form they also leave the sums, as if never learned."""
         texts = [str(photo) for photo in photos]
-        return self._mended(*mending.remove_photos(self._known(), self.settings, texts))
+        return self._mended(*mending.remove_photos(self.known, self.settings, texts))
 
     def _mended(self, knowledge: Knowledge, report: MendReport) -> MendReport:
         self._begin(self.settings, knowledge, self._backbone)
@@ -269,22 +269,24 @@ class Learner:
 
     def save(self, folder: str | Path) -> Path:
         """Write a bundle, whole or not at all. The folder must not exist yet."""
-        return save_knowledge(Path(folder), self.settings, self._known())
+        return save_knowledge(Path(folder), self.settings, self.known)
 
     def export(self, file: str | Path) -> "ExportReport":
         """Write the network for another program, as ONNX. The file is checked before it is there."""
         from foster.learner.export import export_classifier
 
-        return export_classifier(self._known(), Path(file))
+        return export_classifier(self.known, Path(file))
 
     def classifier(self) -> Classifier:
         """The network that answers, on the learner's device."""
         if self._classifier is None:
             with explained_memory_errors(device := find_device(self.settings.device)):
-                self._classifier = self._known().classifier(device)
+                self._classifier = self.known.classifier(device)
         return self._classifier
 
-    def _known(self) -> Knowledge:
+    @property
+    def known(self) -> Knowledge:
+        """What was learned so far. Raises DataError if there is nothing."""
         if self.knowledge is None:
             raise DataError("this learner has not learned anything yet; call learn first")
         return self.knowledge

@@ -8,6 +8,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
+from typing import TypeVar
 
 from foster import events
 from foster.data.photos.decode import Resizing
@@ -36,6 +37,9 @@ from foster.system.counts import counted
 from foster.system.output import listed
 from foster.system.signals import StopRequest
 from foster.training.engine import find_device
+
+Label = TypeVar("Label")
+Photo = TypeVar("Photo")
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +78,6 @@ class Plan:
     def warn(self, message: str) -> None:
         self.listener(events.Warned(message))
 
-    def check_classes(self, class_names: Sequence[str]) -> None:
-        """Warn where the classifier will know a single class."""
-        if len(class_names) == 1:
-            self.warn(f"every photo will be answered '{class_names[0]}' until a second class is learned")
-
     def found(
         self,
         class_names: tuple[str, ...],
@@ -90,6 +89,8 @@ class Plan:
     ) -> LearnReport:
         """A report of what was found in the source. `entries` are all photos that could be read, at these `positions`,
         and `fresh` those of them that are learned; `stored` are known from earlier learns."""
+        if len(class_names) == 1:
+            self.warn(f"every photo will be answered '{class_names[0]}' until a second class is learned")
         photos, num_known = self.photos, len(self.known)
         readable = {class_names[label] for label, _ in entries}
         return LearnReport(
@@ -169,12 +170,12 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, is_frozen: bool) 
     return Resizing(*size)
 
 
-def classes_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
-    """For each photo, the classes it is in."""
-    by_hash: dict[str, set[int]] = defaultdict(set)
-    for label, image_hash in entries:
-        by_hash[image_hash].add(label)
-    return dict(by_hash)
+def classes_of(entries: Iterable[tuple[Label, Photo]]) -> dict[Photo, set[Label]]:
+    """For each photo, or group of photos, the classes it is in."""
+    classes: dict[Photo, set[Label]] = defaultdict(set)
+    for label, photo in entries:
+        classes[photo].add(label)
+    return dict(classes)
 
 
 def shared_photos(

@@ -249,7 +249,6 @@ def plan_training(plan: Plan) -> TrainingPlan:
     report = plan.found(names, entries, fresh_entries, stored, read.positions, read.unreadable)
     if untrained is not None:
         train = concatenate(train, untrained.images_of(untrained.exemplars))
-    plan.check_classes(names)
     if before is not None:
         preprocessing = before.preprocessing
     else:

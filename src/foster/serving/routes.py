@@ -180,8 +180,7 @@ async def classes(service: RunningService) -> Classes:
 async def info(service: RunningService) -> Info:
     """The bundle in use, and the limits of the server."""
     served = service.current.now
-    knowledge = served.learner.knowledge
-    assert knowledge is not None, "what is served was loaded"
+    knowledge = served.learner.known
     to_label = service.to_label
     num_to_label = len(await service.in_thread(to_label.left)) if to_label else 0
     return Info(

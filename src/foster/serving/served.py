@@ -54,7 +54,7 @@ class Served:
         """
         version = read_manifest(folder).files[WEIGHTS].sha256[:VERSION_LENGTH]
         learner = Learner.load(folder, device=device)
-        if unknown_below == "auto" and (learner.knowledge is None or learner.knowledge.familiarity is None):
+        if unknown_below == "auto" and learner.known.familiarity is None:
             unknown_below = UNSURE_BELOW
         learner.try_out()
         return cls(learner, folder.name, version, unknown_below)
