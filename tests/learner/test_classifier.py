@@ -1,35 +1,14 @@
 """A network that answers: in full precision, in batches, by its head or by the nearest mean."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
-from small_learners import digits, longer_learner, small_learner, unseen_digits
+from small_learners import digits, small_learner
 from torch import Tensor, nn
 
-import foster
 from foster.bundle.manifest import Preprocessing
-from foster.errors import DeviceError
 from foster.learner.classifier import Classifier
 
 PREPROCESSING = Preprocessing(height=8, width=8, mean=(0.5,) * 3, std=(0.25,) * 3)  # type: ignore[arg-type]
-FULL = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79 GiB"
-
-
-def test_a_device_that_is_full_in_a_prediction_gives_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = small_learner()
-    learner.learn(digits("zero", "one"))
-
-    def full(*arguments: Any) -> Tensor:
-        raise torch.OutOfMemoryError(FULL)
-
-    monkeypatch.setattr(Classifier, "_features", full)
-    for ask in (learner.predict, lambda images: learner.evaluate(images, ["zero"] * len(images))):
-        with pytest.raises(DeviceError) as error:
-            ask(digits("zero", last=3)[0])
-        assert "out of memory on cpu" in str(error.value)
-        assert "20.00 GiB" in str(error.value)
 
 
 def test_answers_are_computed_in_full_precision_and_without_a_search_whatever_was_set_before() -> None:
@@ -80,12 +59,3 @@ def test_logits_are_divided_by_the_temperature() -> None:
     logits = torch.tensor([[2.0, -2.0, -2.0]])
     torch.testing.assert_close(classifier.features(red), logits)
     torch.testing.assert_close(classifier.probabilities(red), (logits / 4).softmax(1))
-
-
-def test_a_nearest_mean_method_answers_by_its_exemplars_also_after_loading(tmp_path: Path) -> None:
-    learner = longer_learner("icarl")
-    learner.learn(digits("zero", "one", "two"))
-    images = unseen_digits().images[:20]
-    assert learner.classifier().class_means is not None
-    again = foster.load(learner.save(tmp_path / "icarl"), device="cpu")
-    assert [found.record() for found in again.predict(images)] == [found.record() for found in learner.predict(images)]

@@ -1,6 +1,5 @@
 """Whatever a learner is built on and whatever goes wrong, `learn` works the same way or says one clear line."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from small_learners import digits, small_learner
 from torch import Tensor, nn
 
 import foster
-from foster.errors import DataError, DeviceError
+from foster.errors import DataError
 from foster.events import CheckpointWritten, Event, TaskStarted
 from foster.experiment.parts import engine_settings
 from foster.learner.learner import Learner
@@ -147,35 +146,6 @@ def test_one_image_of_each_class_is_enough() -> None:
     learner.learn(digits("zero", "one", last=1))
     learner.learn(digits("two", last=1))
     assert learner.class_names == ("zero", "one", "two")
-
-
-FULL = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79 GiB"
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        "foster.training.engine.Engine.infer",
-        "foster.learner.classifier.Classifier.all_scores",
-    ],
-    ids=["while exemplars are chosen", "while old and new are compared"],
-)
-def test_a_device_that_is_full_outside_the_training_gives_one_line_too(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    learner = small_learner()
-    learner.learn(digits("zero", "one"))
-    before = weights_of(copy.deepcopy(learner))
-
-    def full(*arguments: Any, **options: Any) -> Any:
-        raise torch.OutOfMemoryError(FULL)
-
-    monkeypatch.setattr(place, full)
-    with pytest.raises(DeviceError, match=r"cpu.*20.00 GiB.*batch_size"):
-        learner.learn(digits("two", last=20))
-    monkeypatch.undo()
-    assert learner.class_names == ("zero", "one")
-    assert all(torch.equal(value, before[key]) for key, value in weights_of(learner).items())
 
 
 def test_what_will_not_fit_into_memory_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

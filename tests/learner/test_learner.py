@@ -163,13 +163,6 @@ def test_answers_keep_the_given_order_and_a_broken_image_is_an_entry(taught: Lea
     assert_same_answers([found[308]], [alone])
 
 
-def test_a_folder_is_predicted_recursively_in_order(taught: Learner, tmp_path: Path) -> None:
-    for name in ("b/2.png", "b/10.png", "a.png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        Image.new("L", (8, 8)).save(tmp_path / name)
-    assert [Path(found.name).name for found in taught.predict(tmp_path)] == ["a.png", "2.png", "10.png"]
-
-
 def test_the_best_classes_come_first_and_probabilities_sum_to_one(taught: Learner) -> None:
     found = taught.predict(unseen_digits().images[:20], top=5)
     for entry in found:

@@ -90,7 +90,7 @@ def test_a_prediction_that_runs_out_of_memory_gives_one_line(small_bundle: Path,
         foster.load(small_bundle, device="cpu").predict(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
 
 
-@pytest.mark.parametrize(("owner", "name"), [(Engine, "infer"), (task_module, "fit")])
+@pytest.mark.parametrize(("owner", "name"), [(Engine, "infer"), (task_module, "fit"), (Classifier, "all_scores")])
 def test_a_learn_that_runs_out_of_memory_gives_one_line_and_the_learner_is_as_it_was(
     owner: object, name: str, small_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ):
