@@ -1,7 +1,6 @@
 """Figures of matrices: accuracy by task, and confusion between classes."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -121,9 +120,10 @@ def _write_values(axes: Axes, values: NDArray[np.float64]) -> None:
 
 
 def _colour_bar(figure: Figure, picture: AxesImage, panels: list[Axes], label: str):  # type: ignore[no-untyped-def]
-    place: dict[str, Any] = {"location": "bottom"}
-    if columns(PANELS_IN_A_ROW) > 1:  # beside the first row
-        place = {"location": "right", "shrink": 1 / -(-len(panels) // PANELS_IN_A_ROW), "anchor": (0.0, 1.0)}
-    bar = figure.colorbar(picture, ax=panels, aspect=40, pad=0.02, label=label, **place)
+    if columns(PANELS_IN_A_ROW) > 1:  # as high as the last panel of the first row
+        side = panels[min(len(panels), PANELS_IN_A_ROW) - 1].inset_axes((1.03, 0, 0.03, 1))
+        bar = figure.colorbar(picture, cax=side, label=label)
+    else:
+        bar = figure.colorbar(picture, ax=panels, aspect=40, pad=0.02, label=label, location="bottom")
     bar.outline.set_visible(False)
     return bar
