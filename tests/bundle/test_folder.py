@@ -142,7 +142,7 @@ def flip_a_bit(path: Path) -> None:
         (lambda b: truncate(b / WEIGHTS), "network.safetensors.*damaged"),
         (lambda b: flip_a_bit(b / WEIGHTS), "network.safetensors.*hash"),
         (lambda b: flip_a_bit(b / PHOTOS), "photos.zip.*hash"),
-        (lambda b: (b / PHOTOS).unlink(), "photos.zip.*missing"),
+        (lambda b: (b / PHOTOS).unlink(), "photos.zip.*No such file"),
         (lambda b: (b / LABELS).write_text("dog\ncat\nowl\n"), "labels.txt"),
         (lambda b: truncate(b / MANIFEST), "bundle.json"),
         (lambda b: (b / MANIFEST).unlink(), "bundle.json"),

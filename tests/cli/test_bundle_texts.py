@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
-from commands import QUICK, Command, write_photos
+from commands import Command, write_photos
 
 from foster.bundle.folder import read_manifest
 from foster.cli.texts import columns
-from foster.system.counts import size_text
 
 
 def test_every_class_of_the_last_learn_can_be_seen(command: Command, bundle: Path) -> None:
@@ -43,17 +42,6 @@ def test_learns_are_numbered_whatever_was_removed_between_them(command: Command,
     first_learn, removal, second_learn = rows[1:]
     assert (first_learn.split()[0], second_learn.split()[0]) == ("1", "2")
     assert "removed 1 photo" in removal
-
-
-def test_learn_and_info_agree_on_the_size_of_a_bundle(command: Command) -> None:
-    photos = write_photos(Path("photos"), zero=9, one=9)
-    done = command("learn", photos, "--bundle", "v1", "--quiet", "--training", "paper", *QUICK, "epochs_scale=0.001")
-    (line,) = [line for line in done.out.splitlines() if line.startswith("v1: ")]
-    size = line.rpartition(", ")[2]
-    assert f"bundle      v1 ({size}, schema 3" in command("info", "v1").out
-    Path("link").symlink_to("v1")
-    assert f"link ({size}, " in command("info", "link").out
-    assert size == size_text(sum(path.stat().st_size for path in Path("v1").rglob("*.*")))
 
 
 def test_a_table_cuts_nothing_and_turns_control_codes_into_text() -> None:

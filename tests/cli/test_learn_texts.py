@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from foster.cli.texts import (
     mend_text,
 )
 from foster.learner.check import CheckReport, Finding, Photo
-from foster.learner.learner import Learner
 from foster.learner.reports import ClassChange, LearnReport, MendReport, UpdateCheck, compare
 
 
@@ -28,23 +26,6 @@ def test_a_learn_says_how_it_was_trained_with_and_the_next_one_keeps_it(command:
     third = command("learn", "more", "--from", "v1", "--bundle", "v3", "-q", "--training", "paper", *quick)
     lines = [next(line for line in done.out.splitlines() if "trained on, " in line) for done in (first, second, third)]
     assert [line.rpartition(" (")[2] for line in lines] == ["training fast)", "training fast)", "training paper)"]
-
-
-def test_what_was_lost_is_shown_before_the_bundle_is_written(
-    command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown: list[bool] = []
-    saved = Learner.save
-
-    def recording(learner: Learner, folder: Path) -> Path:
-        shown.append("known classes" in sys.stdout.getvalue())  # type: ignore[attr-defined]
-        return saved(learner, folder)
-
-    monkeypatch.setattr(Learner, "save", recording)
-    more = write_photos(Path("more"), three=9)
-    done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
-    assert done.code == 0, done.err
-    assert shown == [True]
 
 
 def test_evaluation_by_class_and_as_json(command: Command, bundle: Path, shelf: Path) -> None:

@@ -213,8 +213,6 @@ def check_files(folder: Path) -> Manifest:
             if path.is_symlink():
                 raise BundleError(f"'{name}' in bundle '{folder}' is a link")
             is_whole = path.stat().st_size == facts.bytes and sha256_of(path) == facts.sha256
-        except FileNotFoundError:
-            raise BundleError(f"'{name}' is missing in bundle '{folder}'") from None
         except OSError as error:
             raise BundleError(f"cannot read '{name}' in bundle '{folder}': {words_of(error)}") from None
         if not is_whole:

@@ -100,10 +100,8 @@ class Manifest(Frozen):
             raise ValueError("an exemplar belongs to no class")
         if len({entry.file for entry in self.exemplars}) != len(self.exemplars):
             raise ValueError("one file is listed as two exemplars")
-        needed: list[FileName] = [WEIGHTS, PHOTOS] if self.exemplars else [WEIGHTS]
-        for name in needed:
-            if name not in self.files:
-                raise ValueError(f"no hash of '{name}'")
+        if WEIGHTS not in self.files or (self.exemplars and PHOTOS not in self.files):
+            raise ValueError("no hash of the weights or of the photos")
         return self
 
     @property

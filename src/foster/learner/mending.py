@@ -62,8 +62,6 @@ def rename(knowledge: Knowledge, old: str, new: str) -> tuple[Knowledge, MendRep
     """The class `old` is called `new` from now on, in the history too; nothing else changes."""
     class_id, name = _known_id(knowledge, old), _new_name(new, "the new name")
     old = knowledge.class_names[class_id]
-    if name == old:
-        raise DataError(f"'{name}' is the class's name already")
     if name in knowledge.class_names:
         raise DataError(f"there is a class '{name}' already; merge makes one class of two")
     names = [name if k == class_id else known for k, known in enumerate(knowledge.class_names)]
@@ -92,12 +90,9 @@ def merge(
 def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]) -> tuple[Knowledge, MendReport]:
     """Remove classes, everything that is kept of them, and their names."""
     gone = sorted({_known_id(knowledge, name) for name in names})
-    if not gone:
-        raise DataError("name a class to forget")
     staying = [k for k in range(knowledge.num_classes) if k not in gone]
     if not staying:
-        last = f"'{knowledge.class_names[0]}' is the last class" if len(gone) == 1 else "no class would be left"
-        raise DataError(f"{last}: a classifier needs at least one class; delete the bundle instead")
+        raise DataError("no class would be left; delete the bundle instead")
     regrouping = Regrouping(tuple((k,) for k in staying), tuple(knowledge.class_names[k] for k in staying))
     names = tuple(knowledge.class_names[k] for k in gone)
     store = knowledge.store
