@@ -120,12 +120,13 @@ def forget(
     """
     if bool(names) == bool(images):
         raise SettingsError("name the classes to forget, or the images (--image PHOTO), not both")
-
-    def change(learner: "Learner") -> "MendReport":
-        change = learner.remove_photos if images else learner.forget
-        return change(*(images or names or ()))
-
-    mend(old, bundle, change, is_promoting, device)
+    mend(
+        old,
+        bundle,
+        lambda learner: learner.remove_photos(*images) if images else learner.forget(*(names or ())),
+        is_promoting,
+        device,
+    )
 
 
 def mend(

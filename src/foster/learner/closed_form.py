@@ -103,7 +103,7 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         labels = store.labels[rows]
         solved = solve(store.statistics, features, labels, tuple(store.ids[k] for k in rows.tolist()))
         measured = rows[solved.positions]
-        check, uncompared = compared(
+        check = compared(
             last_answers[measured], labels[solved.positions], solved.answers, photos.class_names, len(known)
         )
     kept = _kept(before, photos, quota)
@@ -129,7 +129,7 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         seconds=round(time.monotonic() - plan.began, 1),
         temperature=after.temperature,
         checks=(check,) if check.classes else (),
-        uncompared=uncompared,
+        uncompared=tuple(name for name in known if name not in {entry.name for entry in check.classes}),
     )
     return after.learned(plan.photos.title, report, classifier.device), report
 
@@ -267,15 +267,11 @@ def _answers_before(before: Knowledge | None, photos: NewPhotos) -> Tensor:
     return answers
 
 
-def compared(
-    before: Tensor, labels: Tensor, after: Tensor, class_names: Sequence[str], num_known: int
-) -> tuple[UpdateCheck, tuple[str, ...]]:
-    """Accuracy by class of the answers `before` and `after`, all `[n]`, and the known classes of which no photo was
-    measured both times."""
+def compared(before: Tensor, labels: Tensor, after: Tensor, class_names: Sequence[str], num_known: int) -> UpdateCheck:
+    """Accuracy by class of the answers `before` and `after`, all `[n]`. A photo of a known class that was not measured
+    before does not count."""
     counts = (labels >= num_known) | (before != NOT_MEASURED)
-    check = compare("held-out", labels[counts], before[counts], after[counts], class_names, num_known)
-    seen = {entry.name for entry in check.classes}
-    return check, tuple(name for name in class_names[:num_known] if name not in seen)
+    return compare("held-out", labels[counts], before[counts], after[counts], class_names, num_known)
 
 
 def _kept(before: Knowledge | None, photos: NewPhotos, quota: int) -> list[ImageFiles]:

@@ -329,7 +329,9 @@ class Knowledge:
 
     def with_entry(self, record: Mapping[str, Any]) -> "Knowledge":
         """The same with one more entry in its history, dated now."""
-        entry = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "foster": __version__, **record}
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        threshold = self.familiarity.threshold if self.familiarity else None
+        entry = {"when": when, "foster": __version__, "unknown_threshold": threshold, **record}
         return replace(self, history=(*self.history, entry))
 
     def learned(
@@ -337,8 +339,7 @@ class Knowledge:
     ) -> "Knowledge":
         """The same with the entry of a `learn` in its history. Of the source's path, only the last name is stored."""
         entry = {"source": source.strip("'").rsplit("/", 1)[-1], "method": self.method, **facts, "device": str(device)}
-        threshold = self.familiarity.threshold if self.familiarity else None
-        return self.with_entry({**entry, "unknown_threshold": threshold, **report.record()})
+        return self.with_entry({**entry, **report.record()})
 
     def images_of(self, kept: KeptImages) -> ImageSet:
         """The exemplars or the held-out images, possibly none."""

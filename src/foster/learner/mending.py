@@ -178,13 +178,8 @@ def _regrouped(
     if not knowledge.is_closed_form:
         return _regrouped_network(knowledge, after, settings, regrouping, report)
     after, checks = _solved_again(knowledge, after)
-    return _mended(after, replace(report, checks=checks))
-
-
-def _mended(after: Knowledge, report: MendReport) -> tuple[Knowledge, MendReport]:
-    """With an entry in the history."""
-    threshold = after.familiarity.threshold if after.familiarity else None
-    return after.with_entry({**report.record(), "unknown_threshold": threshold}), report
+    report = replace(report, checks=checks)
+    return after.with_entry(report.record()), report
 
 
 @one_thread()
@@ -203,7 +198,7 @@ def _solved_again(before: Knowledge, after: Knowledge) -> tuple[Knowledge, tuple
         familiarity = replace(before.familiarity, statistics=store.statistics)
     # A photo that was taken for a class that is gone was wrong before.
     last, right = store.answers[measured], labels[solved.positions]
-    check, _ = compared(last, right, solved.answers, after.class_names, after.num_classes)
+    check = compared(last, right, solved.answers, after.class_names, after.num_classes)
     after = replace(
         after,
         network=Network(before.network.frozen_branches(), solved.head),
@@ -327,7 +322,8 @@ def _regrouped_network(
         num_calibration_images=len(held_out) if fitted else before.num_calibration_images,
         familiarity=familiarity,
     )
-    return _mended(after, replace(report, checks=tuple(checks), is_trained=True))
+    report = replace(report, checks=tuple(checks), is_trained=True)
+    return after.with_entry(report.record()), report
 
 
 def _network_of_groups(
