@@ -15,13 +15,14 @@ def test_a_confusion_matrix_holds_the_share_of_each_true_class():
 def test_confusion_matrices_stand_side_by_side_with_their_tasks_parted(kept_runs):
     archives = open_archives(kept_runs.values())
     figure = confusion_figure(archives)
-    first, second, bar = figure.axes
+    first, second = figure.axes
     assert [axes.get_title(loc="left").split(",")[0] for axes in (first, second)] == ["foster", "finetune"]
     for axes, archive in zip((first, second), archives, strict=True):
         shares = confusion(*archive.predictions(), 6)
         assert np.allclose(axes.images[0].get_array() ** 2, shares)
         assert sorted({line.get_xdata()[0] for line in axes.lines} - {0, 1}) == [1.5, 3.5]
         assert [text.get_text() for text in axes.get_yticklabels()] == list(archive.class_names)
+    (bar,) = second.child_axes
     assert bar.get_ylabel() == "share of the true class"
 
 
