@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 
 import foster
 from foster.bundle.folder import read_manifest
+from foster.learner.work_folder import WorkFolder
 
 
 def test_learn_writes_a_bundle_and_reports_old_and_new_classes_apart(command: Command, bundle: Path) -> None:
@@ -202,3 +203,23 @@ def test_weights_that_cannot_be_written_leave_no_half_of_a_bundle(
     assert done.code == 2
     assert "No space left on device" in done.err
     assert [path.name for path in Path().iterdir()] == ["v1"]
+
+
+def test_what_a_killed_writer_left_goes_and_an_interrupted_learn_stays(command: Command, bundle: Path) -> None:
+    left = Path(".v2.abcdefgh.part")
+    left.mkdir()
+    (left / "network.safetensors").write_bytes(b"half")
+    kept = WorkFolder.beside(Path("v2")).checkpoints.folder
+    kept.mkdir(parents=True)
+    (kept / "manifest.json").touch()
+    assert command("rename", bundle, "zero", "nil", "--bundle", "v2").code == 0
+    assert not left.exists()
+    assert kept.is_dir()
+
+
+def test_a_bundle_that_another_process_writes_is_left_alone(command: Command, bundle: Path) -> None:
+    with WorkFolder.beside(Path("v2")).held():
+        done = command("rename", bundle, "zero", "nil", "--bundle", "v2")
+    assert done.code == 2
+    assert "process" in done.err
+    assert not Path("v2").exists()

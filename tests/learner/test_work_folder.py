@@ -51,12 +51,14 @@ def test_it_goes_where_nothing_was_saved_that_could_be_continued(tmp_path: Path)
     assert not work.path.exists()
 
 
-def test_a_folder_that_is_open_keeps_another_process_away_and_what_it_holds(tmp_path: Path) -> None:
+def test_a_folder_that_is_held_keeps_what_it_holds_and_another_process_away(tmp_path: Path) -> None:
     work = begun(tmp_path / "work")
-    with work.opened():
-        with pytest.raises(FolderError, match="process"), WorkFolder(work.path).opened():
-            pass
-        assert work.checkpoints.load(lambda message: None) is not None
+    with work.held(), pytest.raises(FolderError, match="process"), work.opened():
+        pass
+    assert work.checkpoints.load(lambda message: None) is not None
+    with WorkFolder(tmp_path / "other").held():
+        assert (tmp_path / "other").is_dir()
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_folder_is_opened_by_its_name_and_one_that_is_open_stays(tmp_path: Path) -> None:

@@ -133,10 +133,11 @@ def mend(
     old: Path, bundle: Path, change: "Callable[[Learner], MendReport]", is_promoting: bool, device: str = "cpu"
 ) -> None:
     """Load `old`, change it, and write the result as `bundle`, whole or not at all."""
-    from foster.bundle.folder import check_free, real_folder
+    from foster.bundle.folder import check_free, real_folder, remove_unfinished
     from foster.bundle.promotion import check_promotable
     from foster.cli.texts import mend_text
     from foster.learner.learner import Learner
+    from foster.learner.work_folder import WorkFolder
 
     check_free(bundle)
     if is_promoting:
@@ -144,7 +145,9 @@ def mend(
     source = real_folder(old)  # before a link to it moves
     learner = Learner.load(source, device=device)
     report = change(learner)
-    learner.save(bundle)
+    with WorkFolder.beside(bundle).held():
+        remove_unfinished(bundle)
+        learner.save(bundle)
     show(mend_text(report))
     kept = f"{source} and bundles before it still know {output.listed(report.forgotten)}"
     conclude(bundle, is_promoting, *([f"{kept}; delete them where they must be gone"] if report.forgotten else []))

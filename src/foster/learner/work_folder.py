@@ -43,21 +43,27 @@ class WorkFolder:
         It is removed when the work inside is done, when an update was refused, and when nothing was saved that another
         attempt could use.
         """
+        with self.held():
+            is_to_continue = False
+            try:
+                yield self
+            except BaseException as error:
+                has_saved = any(path.name != EVENTS for path in self.checkpoints.folder.glob("*"))
+                is_to_continue = has_saved and not isinstance(error, UpdateError)
+                raise
+            finally:
+                if not is_to_continue:
+                    shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from writing the bundle that the folder belongs to; its content is left alone."""
         others = {entry.name for entry in self.path.iterdir()} - OWN_FILES if self.path.is_dir() else set()
         if others:  # such as the checkpoints of a run
             raise FolderError(f"'{self.path}' holds '{min(others)}', which is not of a learn; choose another folder")
-        is_to_continue = False
         try:
             with locked(self.path):
-                try:
-                    yield self
-                except BaseException as error:
-                    has_saved = any(path.name != EVENTS for path in self.checkpoints.folder.glob("*"))
-                    is_to_continue = has_saved and not isinstance(error, UpdateError)
-                    raise
-                finally:
-                    if not is_to_continue:
-                        shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
+                yield
         finally:
             # Only empty folders go here: another process may have come since the lock was let go.
             for path in (self.checkpoints.folder, self.path):
