@@ -36,6 +36,6 @@ def test_an_evaluation_of_unreadable_images_alone_advises_nothing_that_it_does_n
 ) -> None:
     (tmp_path / "zero").mkdir()
     (tmp_path / "zero" / "broken.png").write_bytes(b"broken")
-    with pytest.raises(DataError, match="1 images") as refused:
+    with pytest.raises(DataError, match="no image") as refused:
         taught.evaluate(tmp_path)
     assert "max_unreadable" not in str(refused.value)

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 
@@ -12,7 +11,7 @@ from foster.errors import SettingsError
 from foster.settings import plugins
 from foster.settings.experiment import load_settings
 from foster.settings.learner import learner_settings
-from foster.settings.plugins import check_imported, is_registered, load_plugins, plugin_hashes, plugins_of, register
+from foster.settings.plugins import check_imported, load_plugins, plugin_hashes, register
 
 
 @pytest.fixture(autouse=True)
@@ -82,24 +81,6 @@ def test_a_file_with_the_name_of_another_module_is_refused() -> None:
     sys.modules["lab_p"] = ModuleType("lab_p")  # from no file, as that of a script is
     with pytest.raises(SettingsError, match="'lab_p'"):
         load_plugins(["lab_p.py"])
-
-
-def test_installed_packages_are_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ["from foster.settings.plugins import register", "def make(): ..."]
-    Path("lab_h.py").write_text("\n".join([*lines, "register('backbone', {}, 'lab_net', make, make)"]))
-    monkeypatch.syspath_prepend(str(Path.cwd()))
-    points = [EntryPoint("anything", "lab_h", plugins.GROUP)]
-    monkeypatch.setattr(plugins, "entry_points", lambda group: points if group == plugins.GROUP else [])
-    plugins._load_installed.cache_clear()
-    load_settings("digits")
-    assert is_registered("backbone", "lab_net")
-    assert plugins_of({"backbone": "lab_net", "method": "foster"}) == ("lab_h",)
-    points[:] = [EntryPoint("broken", "lab_broken", plugins.GROUP)]
-    plugins._load_installed.cache_clear()
-    with pytest.raises(SettingsError, match="installed package"):
-        learner_settings()
-    points.clear()
-    plugins._load_installed.cache_clear()
 
 
 def test_the_hash_of_a_plug_in_covers_its_file_or_all_files_of_its_package() -> None:

@@ -93,7 +93,12 @@ class ExemplarMemory:
         if not 0 <= class_id <= self.num_classes:
             raise ValueError(f"class id {class_id} is neither known nor the next one, {self.num_classes}")
         num_replaced = len(self._stacks[class_id]) if class_id < self.num_classes else 0
-        self._check_budget(class_id, len(images), self.num_images - num_replaced)
+        is_over_total = self.total is not None and self.num_images - num_replaced + len(images) > self.total
+        if is_over_total or (self.per_class is not None and len(images) > self.per_class):
+            raise ValueError(
+                f"{len(images)} images for class {class_id} exceed the budget; "
+                "trim the memory and select at most quota(num_classes) images"
+            )
         self._stacks[class_id : class_id + 1] = [self._copied(as_stack(images))]
         self._rows[class_id : class_id + 1] = [_owned(beside or {})]
         self._together = None
@@ -154,16 +159,6 @@ class ExemplarMemory:
             # In one store, photos are decoded only once.
             self._together = together.in_one_store() if self._copies_images else together
         return self._together
-
-    def _check_budget(self, class_id: int, num_new: int, num_others: int) -> None:
-        over_total = self.total is not None and num_others + num_new > self.total
-        over_per_class = self.per_class is not None and num_new > self.per_class
-        if over_total or over_per_class:
-            budget = f"{self.total} in all" if over_total else f"{self.per_class} a class"
-            raise ValueError(
-                f"{num_new} images for class {class_id} beside {num_others} others exceed {budget}; "
-                f"trim the memory and select at most quota(num_classes) images"
-            )
 
 
 def select(

@@ -152,7 +152,7 @@ def assess(
     labels = torch.tensor(true)
     is_known = labels >= 0
     if not bool(is_known.any()):
-        raise none_readable(unreadable, len(photos), photos.title)
+        raise none_readable(unreadable, photos.title)
     found = torch.cat(probability)[is_known]
     refused = None
     if familiarity is not None and not bool(is_known.all()):

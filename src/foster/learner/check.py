@@ -246,7 +246,7 @@ def _look(
         listener(events.Decoding(photos.title.strip("'"), batch.num_done, len(photos)))
     if not seen:
         unreadable = [Unreadable(one.photos[0].name, one.detail) for one in findings]
-        raise none_readable(unreadable, len(photos), photos.title)
+        raise none_readable(unreadable, photos.title)
     return seen, findings
 
 

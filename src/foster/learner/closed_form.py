@@ -217,7 +217,7 @@ def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhoto
         plan.listener(events.Decoding(source.title.strip("'"), batch.num_done, len(source)))
         plan.stop.raise_if_set()
     if not found:
-        raise none_readable(unreadable, len(source), source.title)
+        raise none_readable(unreadable, source.title)
     if not fresh:
         raise DataError(f"all {len(found)} images in {source.title} are known from earlier learns: nothing to learn")
     readable = {name for name, _ in found}  # classes of which no photo could be read are left out

@@ -63,7 +63,7 @@ def label_next(
             features.append(described[1])
         listener(events.Decoding("photos", batch.num_done, len(files)))
     if not readable:
-        raise none_readable(unreadable, len(files), GIVEN)
+        raise none_readable(unreadable, GIVEN)
     probability = torch.cat(probabilities)
     best = probability.topk(min(2, probability.shape[1]), dim=1)
     doubt = 1 - best.values[:, 0] + (best.values[:, 1] if best.values.shape[1] > 1 else 0)

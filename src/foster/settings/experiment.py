@@ -303,8 +303,6 @@ def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:
     elif not (source.endswith(".toml") or os.sep in source):
         if "=" in source:
             raise SettingsError(f"'{source}' is a setting: name a preset or a .toml file before it, such as 'digits'")
-        # The nearest preset of the same dataset is suggested.
-        alike = [name for name in packaged_names("presets") if name.split("-")[0] == source.split("-")[0]]
-        hint = suggestion(source, alike or packaged_names("presets"))
+        hint = suggestion(source, packaged_names("presets"))
         raise SettingsError(f"unknown preset '{source}'{hint} (a settings file ends in .toml)")
     return read_toml(path), str(path), path.parent

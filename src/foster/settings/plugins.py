@@ -1,8 +1,7 @@
 """Plug-ins: modules from outside that register methods, datasets and backbones when they are imported.
 
 Importing a module runs it, so it must have been asked for by the user: in a settings file of their own, on the command
-line, from Python, or by installing a package with an entry point. A plug-in is never imported only because a run folder
-or a bundle names it.
+line, or from Python. A plug-in is never imported only because a run folder or a bundle names it.
 """
 
 import hashlib
@@ -13,16 +12,11 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from foster.errors import SettingsError, short, words_of
 from foster.system.files import user_path
-
-GROUP = "foster.plugins"
-"""The entry points of installed packages that are plug-ins."""
 
 Kind = Literal["method", "dataset", "backbone"]
 Thing = TypeVar("Thing")
@@ -102,12 +96,11 @@ def check_imported(names: Iterable[str], owner: str, trusted_by: str = "") -> tu
 
 
 def load_plugins(asked: Sequence[str], folder: Path | None = None) -> tuple[str, ...]:
-    """Import the installed plug-ins, then those that are asked for: modules, or paths of files and packages.
+    """Import the plug-ins that are asked for: modules, or paths of files and packages.
 
     Modules are searched for on `sys.path`, in the current folder and in `folder`, the folder of the settings file;
     paths are relative to `folder`. Returns a name or path of each that works from any folder.
     """
-    _load_installed()
     return tuple(dict.fromkeys(_load(name, (folder or Path()).resolve()) for name in asked))
 
 
@@ -166,7 +159,7 @@ def _note_hash(module: str) -> None:
 
 
 @contextmanager
-def _one_line(asked: str, name: str, hint: str = "") -> Iterator[None]:
+def _one_line(asked: str, name: str) -> Iterator[None]:
     """Turn an error of an import into one line. Names that are registered inside belong to the plug-in `name`."""
     _importing.append(name)
     try:
@@ -174,16 +167,8 @@ def _one_line(asked: str, name: str, hint: str = "") -> Iterator[None]:
     except (Exception, SystemExit) as error:
         failed = f"plug-in {short(asked)} cannot be imported"
         if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
-            hint = hint or "; go to its folder, or name its file (--plugin FILE)"
-            raise SettingsError(f"{failed}: there is no such module{hint}") from error
-        raise SettingsError(f"{failed}: {type(error).__name__}: {words_of(error)}{hint}") from error
+            hint = "go to its folder, or name its file (--plugin FILE)"
+            raise SettingsError(f"{failed}: there is no such module; {hint}") from error
+        raise SettingsError(f"{failed}: {type(error).__name__}: {words_of(error)}") from error
     finally:
         _importing.pop()
-
-
-@cache
-def _load_installed() -> None:
-    for point in entry_points(group=GROUP):
-        package = point.dist.name if point.dist else point.name
-        with _one_line(point.value, point.module, f"; repair or remove the installed package '{package}'"):
-            point.load()

@@ -93,28 +93,23 @@ NUM_MEASURED = 200
 """The number of photos from whose sizes a learner chooses its image size."""
 
 
-def refuse_too_many(
-    unreadable: Sequence[Unreadable], num_photos: int, title: str, asked: int | None, key: str = "max_unreadable"
-) -> None:
-    """Raise DataError if more photos of `title` are unreadable than the limit `asked` in the setting `key`. By default
-    the limit is 10 % of the photos, but at least 3 and at most 100.
+def refuse_too_many(unreadable: Sequence[Unreadable], num_photos: int, title: str, asked: int | None) -> None:
+    """Raise DataError if more photos of `title` are unreadable than the limit that is `asked` for. By default it is
+    10 % of the photos, but at least 3 and at most 100.
     """
     usual = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * num_photos)))
     limit = usual if asked is None else asked
     if len(unreadable) > limit:
         raise DataError(
             f"stopped at {len(unreadable)} unreadable of {num_photos} photos of {title} (limit {limit}): "
-            f"{listed(unreadable)}; mend or remove them, or raise {key}"
+            f"{listed(unreadable)}; mend or remove them, or raise max_unreadable"
         )
 
 
 def listed(unreadable: Sequence[Unreadable]) -> str:
-    """The first photos that cannot be read, and each reason once."""
-    names: dict[str, list[str]] = {}
-    for photo in unreadable[:NUM_SHOWN]:
-        names.setdefault(photo.reason, []).append(f"'{photo.name}'")
-    listed = "; ".join(f"{', '.join(photos)}: {reason}" for reason, photos in names.items())
-    return listed + ("; ..." if len(unreadable) > NUM_SHOWN else "")
+    """The first photos that cannot be read, and why."""
+    more = "; ..." if len(unreadable) > NUM_SHOWN else ""
+    return "; ".join(f"'{photo.name}': {photo.reason}" for photo in unreadable[:NUM_SHOWN]) + more
 
 
 class Decoded(NamedTuple):
@@ -184,8 +179,7 @@ class PhotoLoader:
             self.follower.stop.raise_if_set()
             reasons = (one for part in parts for one in part.unreadable.items())
             unreadable += [Unreadable(store.name(position), reason) for position, reason in reasons]
-            key = "max_unreadable" if self.resizing else "photos.max_unreadable"
-            refuse_too_many(unreadable, len(positions), title, self.max_unreadable, key)
+            refuse_too_many(unreadable, len(positions), title, self.max_unreadable)
             num_done += sum(len(part.positions) for part in parts)
             num_bytes += sum(part.pixels.nbytes for part in parts)
             if not place:
@@ -193,7 +187,7 @@ class PhotoLoader:
             yield from self._kept(parts, place)
             self.follower.listener(events.Decoding(title, num_done, len(positions)))
         if len(positions) and len(unreadable) == len(positions):
-            raise none_readable(unreadable, len(positions), title)
+            raise none_readable(unreadable, title)
         if unreadable:
             first = unreadable[0]
             count = f"{len(unreadable)} of {len(positions):,} photos of {title}"
@@ -665,16 +659,13 @@ def read_for_training(photos: Photos, resizing: Resizing, loader: PhotoLoader) -
 
 def _read(stack: Stack, kept: Sequence[int], photos: Photos, unreadable: list[Unreadable]) -> ReadPhotos:
     if not kept:
-        raise none_readable(unreadable, len(photos), photos.title)
+        raise none_readable(unreadable, photos.title)
     return ReadPhotos(stack, tuple(kept), tuple(photos.labels[k] for k in kept), tuple(unreadable))
 
 
-def none_readable(unreadable: Sequence[Unreadable], num_photos: int, title: str) -> DataError:
+def none_readable(unreadable: Sequence[Unreadable], title: str) -> DataError:
     """The error if all photos that were tried are unreadable."""
-    tried = f"{len(unreadable)} images tried of the {num_photos}"
-    if len(unreadable) == num_photos:
-        tried = f"the {num_photos} images"
-    return DataError(f"none of {tried} in {title} can be read: {listed(unreadable)}")
+    return DataError(f"no image of {title} can be read: {listed(unreadable)}")
 
 
 def typical_photo_side(photos: Photos) -> int:
@@ -689,7 +680,7 @@ def typical_photo_side(photos: Photos) -> int:
             except ImageError as error:
                 reasons[position] = str(error)
     if not sizes:
-        raise none_readable(photos.unreadable(reasons), len(photos), photos.title)
+        raise none_readable(photos.unreadable(reasons), photos.title)
     return typical_side(sizes)
 
 
