@@ -9,7 +9,6 @@ from foster.data.imagenet import class_folders, divided, imagenet_photos, own_ph
 from foster.errors import DataError
 from foster.settings.experiment import load_settings
 from foster.settings.fit import FitSettings
-from foster.settings.methods import FosterSettings
 
 WNIDS = [f"n{k:08d}" for k in range(1000)]
 
@@ -107,7 +106,6 @@ def test_the_seven_presets_are_the_papers_protocols(name: str, sizes: tuple[int,
     assert settings.run_name == f"{name}-foster-s1993"
     assert (settings.photos.image_size, settings.photos.short_side) == (224, 256)
     options = settings.options
-    assert isinstance(options, FosterSettings)
     assert (options.beta_boost, options.beta_compress) == (0.97, 0.97)
     assert (options.first, options.boost, options.compress) == (
         FitSettings(epochs=200, learning_rate=0.1, weight_decay=5e-4),

@@ -94,7 +94,6 @@ def test_exemplars_come_by_class_and_then_in_selection_order() -> None:
     memory.remember(0, numbered_images(9, 3))
     memory.remember(1, numbered_images(8, 6, 7))
     exemplars = memory.exemplars(("cat", "dog", "not yet learned"))
-    assert exemplars is not None
     assert values_of(exemplars.images) == [9, 3, 8, 6, 7]
     assert exemplars.labels.tolist() == [0, 0, 1, 1, 1]
     assert exemplars.class_names == ("cat", "dog", "not yet learned")
@@ -111,8 +110,6 @@ def test_a_known_class_can_be_replaced() -> None:
     before = memory.exemplars(("cat", "dog"))
     memory.remember(0, numbered_images(5, 6))
     after = memory.exemplars(("cat", "dog"))
-    assert before is not None
-    assert after is not None
     assert (values_of(before.images), values_of(after.images)) == ([7, 8, 9, 3], [5, 6, 3])
 
 
@@ -150,7 +147,6 @@ def test_what_is_kept_beside_exemplars_stays_with_them() -> None:
     loaded = ExemplarMemory(total=6)
     loaded.load_state(memory.state())
     exemplars = loaded.exemplars(("a", "b", "c"))
-    assert exemplars is not None
     values = values_of(exemplars)
     assert set(values) > {9, 2, 8}
     assert exemplars.beside["logits"][:, 0].tolist() == [0 if value in (7, 8) else value for value in values]
@@ -170,7 +166,6 @@ def test_a_memory_without_images_can_be_saved_loaded_and_filled(num_classes: int
     assert loaded.exemplars(("a", "b")) is None
     loaded.remember(num_classes, numbered_images(1, 2, size=8))
     exemplars = loaded.exemplars(("a", "b", "c"))
-    assert exemplars is not None
     assert exemplars.labels.tolist() == [num_classes] * 2
     assert loaded.state()["images"].shape == (2, 3, 8, 8)
 

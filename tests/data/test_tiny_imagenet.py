@@ -32,7 +32,6 @@ def save(path: Path, colour: tuple[int, int, int], mode: str = "RGB") -> None:
 @pytest.fixture
 def published(tmp_path: Path) -> Published:
     """The published facts; three training photos a class and two test photos are in `tmp_path`."""
-    assert FILES is not None
     root = tmp_path / FILES.folder
     for wnid in WNIDS:
         for number in range(3):

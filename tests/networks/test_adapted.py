@@ -94,7 +94,7 @@ def test_a_backbone_that_keeps_its_word_is_taken_as_it_is() -> None:
     made = choose_backbone(Tiny, (8, 8)).make()
     assert isinstance(made, Tiny)
     assert made.training
-    assert int(made.maps.norm.num_batches_tracked) == 0  # type: ignore[arg-type]
+    assert int(made.maps.norm.num_batches_tracked) == 0
 
 
 def test_a_backbone_that_began_with_weights_is_known_by_them_when_the_file_is_gone() -> None:

@@ -95,7 +95,7 @@ def test_expansion_shares_nothing_with_the_old_network_and_leaves_it_trainable(o
 def test_only_the_chosen_blocks_receive_gradients(
     old: Network, new_on_old: str, train_old_block: bool, trained: set[str]
 ) -> None:
-    boosted = BoostedNetwork.expand(old, 2, new_on_old, train_old_block)  # type: ignore[arg-type]
+    boosted = BoostedNetwork.expand(old, 2, new_on_old, train_old_block)
     if new_on_old != "finetune":
         assert (boosted.new_on_old == 0).all()
         assert (boosted.new_bias == 0).all()

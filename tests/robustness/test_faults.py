@@ -178,7 +178,6 @@ def test_an_exploding_loss_names_its_place_and_keeps_the_last_good_checkpoint(
     if "task 1" in place:
         assert checkpoint is None or checkpoint.state["position"]["epoch"] == 1
         return
-    assert checkpoint is not None
     assert checkpoint.state["task"] == 1
     floats = [value for part in checkpoint.parts.values() for value in part.values() if value.is_floating_point()]
     assert all(bool(value.isfinite().all()) for value in floats)

@@ -109,7 +109,7 @@ def _write_and_wait(folder: Path, said: Path) -> None:
             signal.pause()
 
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
-    cli.app = work  # type: ignore[assignment]
+    cli.app = work
     main()
 
 

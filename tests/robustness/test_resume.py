@@ -73,7 +73,6 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stop:
 
 def standing(path: Path) -> tuple[object, ...]:
     checkpoint = RunFolder(path).checkpoints.load(print)
-    assert checkpoint is not None
     position = checkpoint.state.get("position", {})
     return (
         checkpoint.state["task"],
@@ -209,7 +208,6 @@ def test_an_intact_checkpoint_of_other_classes_or_weights_is_refused_in_one_line
 ):
     folder = RunFolder(stopped("between two tasks", tmp_path / "run"))
     checkpoint = folder.checkpoints.load(print)
-    assert checkpoint is not None
     state, parts = checkpoint.state, checkpoint.parts
     if changed == "classes":
         state = state | {"classes": ["cat", "dog"]}

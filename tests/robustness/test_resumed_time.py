@@ -24,7 +24,6 @@ def is_boosting(event: Event) -> bool:
 
 def make_long_ago(checkpoints: CheckpointStore) -> None:
     checkpoint = checkpoints.load(print)
-    assert checkpoint is not None
     assert 0 < checkpoint.state["seconds"] < SOON
     checkpoints.save(checkpoint.state | {"seconds": BEFORE}, checkpoint.parts, {})
 

@@ -103,7 +103,7 @@ def test_weights_are_floats_that_networks_compute_with(kind: torch.dtype, bundle
     path = tmp_path / "weights.safetensors"
     path.write_bytes(content)
     for read in (read_network, read_weights):
-        assert_refused(lambda read=read: read(path), str(path))  # type: ignore[misc]
+        assert_refused(lambda read=read: read(path), str(path))
     forge(bundle, {WEIGHTS: content})
     assert_refused(lambda: foster.load(bundle, device="cpu"), str(kind))
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from refusals import foster_options, refused
+from refusals import refused
 
 from foster.settings.augmentation import Augmentation
 from foster.settings.datasets import PhotoSettings, SyntheticSettings
@@ -24,7 +24,7 @@ def test_none_takes_a_memory_budget_away() -> None:
 
 
 def test_a_part_of_a_schedule_is_changed_without_losing_the_rest(tmp_path: Path) -> None:
-    options = foster_options(load_settings("digits", ["foster.boost.epochs=3"]))
+    options = load_settings("digits", ["foster.boost.epochs=3"]).options
     assert options.boost == FitSettings(epochs=3, learning_rate=0.1, weight_decay=5e-4)
     assert options.compress == FosterSettings().compress
     path = tmp_path / "mine.toml"
@@ -32,13 +32,11 @@ def test_a_part_of_a_schedule_is_changed_without_losing_the_rest(tmp_path: Path)
         'method = "replay"\ndataset = "digits"\nincrement = 2\nmemory_total = 50\n[replay.later]\nepochs = 9\n'
     )
     changed = load_settings(str(path), ["replay.later.learning_rate=0.5"]).options
-    assert isinstance(changed, ReplaySettings)
     assert changed.later == ReplaySettings().later.model_copy(update={"epochs": 9, "learning_rate": 0.5})
 
 
 def test_a_schedule_that_becomes_cosine_lets_its_milestones_go() -> None:
     options = load_settings("digits", ["method=replay", "replay.later.schedule=cosine"]).options
-    assert isinstance(options, ReplaySettings)
     assert (options.later.schedule, options.later.milestones, options.later.epochs) == ("cosine", (), 70)
 
 

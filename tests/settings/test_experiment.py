@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from refusals import foster_options, refused
+from refusals import refused
 
 from foster.errors import SettingsError
 from foster.settings.experiment import (
@@ -49,7 +49,7 @@ def test_tiny_imagenet_takes_the_settings_of_cifar_as_they_are(name: str, like: 
 def test_a_preset_is_the_published_protocol(name: str) -> None:
     beta_boost, beta_compress, batch_size, memory, task_sizes = PUBLISHED[name]
     settings = load_settings(name)
-    options = foster_options(settings)
+    options = settings.options
     assert (options.beta_boost, options.beta_compress) == (beta_boost, beta_compress)
     assert settings.batch_size == batch_size
     assert (settings.memory_total, settings.memory_per_class) == memory
@@ -123,7 +123,7 @@ def test_the_last_word_wins() -> None:
 def test_the_first_beta_of_a_list_belongs_to_the_second_task_and_more_of_them_are_fine() -> None:
     settings = load_settings("digits", ["foster.beta_boost=[0.9, 0.8, 0.7, 0.6, 0.5]"])
     assert len(settings.sizes_of_tasks()) - 1 < 5
-    assert [foster_options(settings).beta_boost_of(task) for task in (1, 2, 3)] == [0.9, 0.8, 0.7]
+    assert [settings.options.beta_boost_of(task) for task in (1, 2, 3)] == [0.9, 0.8, 0.7]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Dotted keys and key=value: how values are read, and what is said about unknown names."""
 
 import pytest
-from refusals import foster_options, refused
+from refusals import refused
 
 from foster.settings.base import flat
 from foster.settings.experiment import (
@@ -25,7 +25,7 @@ def test_values_on_the_command_line_are_toml_and_anything_else_is_text() -> None
     assert settings.data == "/some where/else"
     assert settings.engine.deterministic is True
     assert settings.synthetic.num_classes == 4
-    betas = foster_options(load_settings("digits", ["foster.beta_boost=[0.1, 0.2, 0.3, 0.4]"])).beta_boost
+    betas = load_settings("digits", ["foster.beta_boost=[0.1, 0.2, 0.3, 0.4]"]).options.beta_boost
     assert betas == (0.1, 0.2, 0.3, 0.4)
 
 

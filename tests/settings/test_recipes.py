@@ -3,17 +3,11 @@ from pathlib import Path
 import pytest
 
 from foster.errors import SettingsError
-from foster.settings.experiment import Settings, load_settings
+from foster.settings.experiment import load_settings
 from foster.settings.learner import learner_settings
-from foster.settings.methods import FosterSettings
 from foster.settings.toml import packaged_names, packaged_text
 
 PRESET = "cifar100-b0-inc10"
-
-
-def options(settings: Settings) -> FosterSettings:
-    assert isinstance(settings.options, FosterSettings)
-    return settings.options
 
 
 @pytest.fixture
@@ -25,11 +19,11 @@ def mine(tmp_path: Path) -> str:
 
 def test_a_recipe_changes_what_it_names_and_nothing_else() -> None:
     plain, plus = load_settings(PRESET), load_settings(PRESET, ["recipe=plus"])
-    assert (options(plus).first.epochs, options(plus).compress.epochs) == (400, 300)
-    assert options(plus).compress.weight_decay == options(plain).compress.weight_decay == 0
-    assert (options(plus).boost_branches, options(plus).compress_cutmix) == (2, 1.0)
-    assert (options(plus).compress_old_weight, options(plus).beta_compress) == (0.5, 0.9)
-    assert options(plus).beta_boost == options(plain).beta_boost
+    assert (plus.options.first.epochs, plus.options.compress.epochs) == (400, 300)
+    assert plus.options.compress.weight_decay == plain.options.compress.weight_decay == 0
+    assert (plus.options.boost_branches, plus.options.compress_cutmix) == (2, 1.0)
+    assert (plus.options.compress_old_weight, plus.options.beta_compress) == (0.5, 0.9)
+    assert plus.options.beta_boost == plain.options.beta_boost
     assert plus.model_copy(update={"recipe": "", "options": plain.options}) == plain
 
 
@@ -38,14 +32,14 @@ def test_what_is_said_beside_a_recipe_wins() -> None:
         load_settings(PRESET, ["foster.compress.epochs=5", "recipe=plus"]),
         load_settings(PRESET, ["foster.compress.epochs=5"], recipe="plus"),
     ):
-        assert options(settings).compress.epochs == 5
-        assert options(settings).boost_branches == 2
+        assert settings.options.compress.epochs == 5
+        assert settings.options.boost_branches == 2
 
 
 def test_recipes_are_laid_over_each_other_in_their_order(mine: str, tmp_path: Path) -> None:
     settings = load_settings(PRESET, ["recipe=plus", f"recipe={mine}"])
-    assert (options(settings).compress.epochs, options(settings).boost_branches) == (7, 2)
-    assert options(load_settings(PRESET, [f"recipe={mine}", "recipe=plus"])).compress.epochs == 300
+    assert (settings.options.compress.epochs, settings.options.boost_branches) == (7, 2)
+    assert load_settings(PRESET, [f"recipe={mine}", "recipe=plus"]).options.compress.epochs == 300
     assert settings.recipe == "plus+mine"
     saved = tmp_path / "settings.toml"
     saved.write_text(settings.toml())
@@ -59,7 +53,7 @@ def test_a_settings_file_may_name_a_recipe_and_say_the_last_word(tmp_path: Path)
     file = tmp_path / "my.toml"
     file.write_text('recipe = "plus"\nincrement = 2\nmemory_total = 50\n[foster]\nboost_branches = 3\n')
     settings = load_settings(str(file), dataset="digits", augmentation="shift")
-    assert (options(settings).boost_branches, options(settings).compress.epochs) == (3, 300)
+    assert (settings.options.boost_branches, settings.options.compress.epochs) == (3, 300)
 
 
 @pytest.mark.parametrize("is_beside", [True, False])
@@ -82,7 +76,6 @@ def test_a_settings_file_names_a_recipe_as_seen_from_itself_and_else_from_here(
 
 def test_a_learner_takes_a_recipe_and_keeps_it() -> None:
     first = learner_settings(["recipe=plus", "foster.boost_branches=3"], memory_total=100)
-    assert isinstance(first.options, FosterSettings)
     assert (first.options.boost_branches, first.options.compress_cutmix, first.recipe) == (3, 1.0, "plus")
     later = learner_settings(base=first, device="cpu")
     assert later.options == first.options

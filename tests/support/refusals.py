@@ -3,13 +3,7 @@
 import pytest
 
 from foster.errors import FosterError
-from foster.settings.experiment import Settings, load_settings
-from foster.settings.methods import FosterSettings
-
-
-def foster_options(settings: Settings) -> FosterSettings:
-    assert isinstance(settings.options, FosterSettings)
-    return settings.options
+from foster.settings.experiment import load_settings
 
 
 def refused(*overrides: str, source: str = "digits") -> str:

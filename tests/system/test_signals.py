@@ -38,7 +38,6 @@ with stop_on_signals() as stop:
 def test_a_second_signal_leaves_at_once_even_from_inside_a_long_computation(number: signal.Signals) -> None:
     """The computation is a call into C that does not let Python run, as a compilation or a long kernel is."""
     with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
         assert process.stdout.readline() == "asked\n"

@@ -282,7 +282,7 @@ GREYS = np.array([[0, 1, 128, 255]])
 
 def greys(given: object) -> list[int]:
     """The first row of the decoded picture, where all three channels are the same."""
-    picture = np.asarray(decode(given))  # type: ignore[arg-type]
+    picture = np.asarray(decode(given))
     assert (picture == picture[:, :, :1]).all()
     return picture[0, :, 0].tolist()
 

@@ -145,7 +145,7 @@ def test_what_is_no_image_is_refused(given: Any) -> None:
 )
 def test_images_without_labels_are_refused_with_what_to_give(source: object) -> None:
     with pytest.raises(DataError, match=r"^labels"):
-        find_photos(source)  # type: ignore[arg-type]
+        find_photos(source)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_images_without_labels_are_refused_with_what_to_give(source: object) -> 
 )
 def test_labels_that_name_no_class_are_refused_in_one_line(labels: object, message: str) -> None:
     with pytest.raises(DataError, match=message) as refused:
-        find_photos((np.zeros((3, 4, 4), np.uint8), labels))  # type: ignore[arg-type]
+        find_photos((np.zeros((3, 4, 4), np.uint8), labels))
     assert "\n" not in str(refused.value)
 
 
@@ -175,7 +175,7 @@ def test_labels_that_name_no_class_are_refused_in_one_line(labels: object, messa
     ],
 )
 def test_the_same_labels_in_any_form_are_the_same_classes(labels: object) -> None:
-    found = find_photos((np.zeros((3, 4, 4), np.uint8), labels))  # type: ignore[arg-type]
+    found = find_photos((np.zeros((3, 4, 4), np.uint8), labels))
     assert found.labels == ("3", "1", "2")
 
 

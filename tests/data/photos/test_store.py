@@ -9,12 +9,10 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from photo_folders import files_of, photo, write_classes, write_photos
 from PIL import Image
 
@@ -196,8 +194,6 @@ def test_the_memory_keeps_encoded_files_and_loads_them_again(folder: Path) -> No
     again = ExemplarMemory(per_class=3, kind=photos[:0])
     again.load_state(state)
     kept, loaded = (found.exemplars(("a", "b", "c")) for found in (memory, again))
-    assert kept is not None
-    assert loaded is not None
     assert loaded.stack.files()[4] == content
     assert again.num_bytes == memory.num_bytes == len(state["contents"])
     assert torch.equal(kept.stack.on_device(CPU), photos[torch.tensor([0, 1, 2, 5, 6, 7, 10, 11, 12])].on_device(CPU))
@@ -214,7 +210,7 @@ def test_pixels_go_when_nobody_needs_their_task_any_more(folder: Path) -> None:
     of_task = ImageSet(whole[torch.arange(5, 15)].for_task("task 1"), torch.arange(10), tuple("abcdefghij")).readable()
     both = concatenate(of_task, of_task)
     assert len(both) == 20
-    store = weakref.ref(cast(PhotoStack, of_task.stack).stores[0])
+    store = weakref.ref(of_task.stack.stores[0])
     assert not whole.stores[0].is_loaded.any()
     del of_task, both
     gc.collect()
@@ -260,15 +256,15 @@ def test_the_address_of_a_photo_is_where_its_chunk_begins_also_after_more_have_c
 
     def keep(positions: list[int], offsets: list[int], chunk: Chunk) -> None:
         rows = np.array(positions)
-        store.keep(Decoded(rows, np.full((len(rows), 2), 4), np.array(offsets), cast(torch.Tensor, chunk), {}))
+        store.keep(Decoded(rows, np.full((len(rows), 2), 4), np.array(offsets), chunk, {}))
 
     first = Chunk(1000)
     keep([4, 0], [0, 48], first)
     assert store.addresses(np.array([4]), torch.device("cuda", 1)) is None
-    assert cast(NDArray[np.int64], store.addresses(np.array([0, 4, 0]), there)).tolist() == [1048, 1000, 1048]
+    assert store.addresses(np.array([0, 4, 0]), there).tolist() == [1048, 1000, 1048]
     keep([2], [96], first)
     keep([7, 1], [0, 48], Chunk(5000))
-    assert cast(NDArray[np.int64], store.addresses(np.array([1, 2, 7]), there)).tolist() == [5048, 1096, 5000]
+    assert store.addresses(np.array([1, 2, 7]), there).tolist() == [5048, 1096, 5000]
     keep([3], [0], Chunk(7000, "cpu"))
     assert store.addresses(np.array([1]), there) is None, "not all are there"
 
