@@ -6,7 +6,7 @@ import pytest
 from foster.errors import DataError
 from foster.reports.matrices import accuracy_matrix_figure
 from foster.reports.results import find_results, read_result
-from foster.reports.tables import accuracy_table, markdown, shown, summary_grids
+from foster.reports.tables import accuracy_grids, markdown, shown, summary_grids
 from foster.system.output import show
 
 
@@ -86,8 +86,7 @@ def test_names_in_a_results_file_move_no_cursor(write_run, capsys: pytest.Captur
     facts = {"method": escape, "scenario": escape, "augmentation": escape, "result": escape, "evaluated_on": escape}
     write_run("run", **facts, settings=settings, environment={"device": escape})
     runs = find_results([write_run("other", **facts).parent.parent])
-    show(accuracy_table(runs))
-    show(shown(summary_grids(runs)))
+    show(shown([*accuracy_grids(runs), *summary_grids(runs)]))
     show(markdown(summary_grids(runs)))
     text = capsys.readouterr().out
     assert "red" in text

@@ -34,7 +34,7 @@ def demo(
     from foster.reports.curves import accuracy_figure
     from foster.reports.results import find_results
     from foster.reports.style import save_figure
-    from foster.reports.tables import accuracy_table
+    from foster.reports.tables import accuracy_grids, shown
     from foster.settings.experiment import load_settings
 
     folder = _free(out)
@@ -46,7 +46,7 @@ def demo(
     save_figure(accuracy_figure(results, "Handwritten digits, two new classes a task"), figure)
     num_exemplars = load_settings("digits", overrides or ()).memory_total
     summary = Text(_summary(results, num_exemplars))
-    show(accuracy_table(results, has_variants=False), summary, f"figure: {figure}\nruns:   {folder}")
+    show(shown(accuracy_grids(results, has_variants=False)), summary, f"figure: {figure}\nruns:   {folder}")
 
 
 def _summary(results: "Sequence[RunResult]", num_exemplars: int | None) -> str:

@@ -16,7 +16,6 @@ from foster.cli.options import (
     Cluster,
     Data,
     IsDryRun,
-    IsJson,
     Jobs,
     JobsPerGpu,
     Overrides,
@@ -119,11 +118,11 @@ def launch(
 
 def _show_results(path: Path) -> None:
     from foster.reports.results import find_results
-    from foster.reports.tables import accuracy_table
+    from foster.reports.tables import accuracy_grids, shown
     from foster.system.processes import speaks
 
     if speaks():
-        output.show(accuracy_table(find_results([path])), f"results: {path / 'results.json'}")
+        output.show(shown(accuracy_grids(find_results([path]))), f"results: {path / 'results.json'}")
 
 
 def _watched(
@@ -443,8 +442,8 @@ def table(
     folders: Folders,
     is_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     is_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs).")] = False,
-    is_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-    is_json: IsJson = False,
+    is_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row a run.")] = False,
+    is_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object a run.")] = False,
     by_task: Annotated[bool, typer.Option("--by-task", help="Accuracy after each task, a row a run.")] = False,
     across_orders: Annotated[
         bool, typer.Option("--across-orders", help="Average over runs of different class orders, too.")
@@ -465,15 +464,13 @@ def table(
 
     if is_markdown + is_latex + is_csv + is_json > 1:
         raise SettingsError("--markdown, --latex, --csv and --json exclude each other")
-    if by_task and across_orders:
-        raise SettingsError("--by-task has a row a run and --across-orders averages runs: they exclude each other")
+    if across_orders and (by_task or is_csv or is_json):
+        raise SettingsError("--across-orders averages runs; --by-task, --csv and --json have a row a run")
     if figure is not None:
         check_figure_path(figure)
     results = find_results(folders)
     if is_csv or is_json:
         records = tables.run_records(results)
-        if not by_task:
-            records = tables.summary_records(results, across_orders=across_orders)
         output.echo(tables.csv_text(records) if is_csv else json.dumps(records, indent=2) + "\n", nl=False)
     else:
         grids = tables.accuracy_grids(results)
@@ -498,7 +495,6 @@ def figure(
         Path | None, typer.Option(help="Where to write it (.png, .svg, .pdf, .jpg, .webp); by default KIND.png.")
     ] = None,
     data: PictureData = None,
-    title: Annotated[str | None, typer.Option(help="The figure's title.")] = None,
     style: Style = None,
     plugins: Plugins = None,
 ) -> None:
@@ -517,15 +513,14 @@ def figure(
 
     Example: foster figure confusion runs/A runs/B --out confusion.png
     """
-    from foster.reports.style import FORMATS, check_figure_path, entitled, save_figure
+    from foster.reports.style import FORMATS, check_figure_path, save_figure
 
     path = out or Path(f"{kind}.png")
     check_figure_path(path)
     from foster.reports import figures
 
     with FORMATS[style].used():
-        drawn = figures.figure(kind, subjects, data)
-        save_figure(entitled(drawn, output.printable(title)) if title else drawn, path)
+        save_figure(figures.figure(kind, subjects, data), path)
     typer.echo(f"figure: {path}")
 
 

@@ -94,9 +94,9 @@ class Results(list[Result]):
 
     def table(self) -> str:
         """Accuracy after each task, a row a method, as text."""
-        from foster.reports.tables import accuracy_table
+        from foster.reports.tables import accuracy_grids, shown
 
-        return plain_text(accuracy_table(self)).rstrip()
+        return plain_text(shown(accuracy_grids(self))).rstrip()
 
     def records(self) -> list[dict[str, Any]]:
         """A flat dict for each run: what it is, its numbers, its accuracy after each task, and each setting that is not

@@ -219,13 +219,6 @@ def new_figure(width: float, height: float, *, keeps_shape: bool = True) -> Figu
     return figure
 
 
-def entitled(figure: Figure, title: str) -> Figure:
-    """The figure with a title above all its panels."""
-    with styled():
-        figure.suptitle(wrapped(title, figure.get_figwidth()), x=0.01, ha="left")
-    return figure
-
-
 def grid_of_axes(figure: Figure, count: int, num_columns: int) -> list[Axes]:
     """`count` axes in rows of `num_columns`; a DataError for none."""
     if not count:
