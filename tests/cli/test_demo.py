@@ -15,7 +15,7 @@ def test_the_demo_compares_three_methods_and_draws_them(
     tiny = lambda source, more=(): load_settings(source, [*(TINY if source == "digits" else ()), *more])  # noqa: E731
     monkeypatch.setattr("foster.settings.experiment.load_settings", tiny)
     for folder in ("demo", "demo-2"):
-        done = command("demo", "--out", "demo", "--quiet")
+        done = command("demo", "--out", "demo")
         assert done.code == 0, done.err
         assert {path.name for path in (tmp_path / folder).iterdir()} == {"finetune", "replay", "foster", "accuracy.png"}
         assert f"runs:   {folder}" in done.out

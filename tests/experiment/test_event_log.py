@@ -7,7 +7,7 @@ import pytest
 
 from foster import events
 from foster.events import Downloading, Event, Warned
-from foster.experiment.event_log import FollowedRun, RunState, note, noting, read_events
+from foster.experiment.event_log import FollowedRun, RunState, note, noting
 from foster.learner.work_folder import WorkFolder
 
 
@@ -45,7 +45,7 @@ def test_each_event_is_read_once_and_a_cut_line_waits_for_its_end(tmp_path: Path
 def test_what_has_something_else_in_the_place_of_a_number_is_no_event(change: dict, tmp_path: Path):
     path, good = tmp_path / "events.jsonl", epoch(0, 0, 0.5)
     path.write_text(f"{json.dumps(good.record())}\nnull\n{json.dumps(good.record() | change)}\n")
-    assert read_events(path) == [good]
+    assert FollowedRun("", tmp_path).read_events() == [good]
 
 
 def test_the_state_of_a_run_is_the_sum_of_its_events():

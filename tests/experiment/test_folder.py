@@ -15,7 +15,7 @@ import foster
 from foster import events
 from foster.errors import FolderError
 from foster.experiment import folder as module
-from foster.experiment.event_log import read_events
+from foster.experiment.event_log import FollowedRun
 from foster.experiment.folder import RunFolder, differing_key
 from foster.experiment.run import begin
 from foster.settings import toml as toml_text
@@ -45,10 +45,10 @@ def test_events_survive_a_line_that_was_cut_and_the_next_ones_are_whole(cut: str
         folder.note(events.Warned("first"))
     with path.open("ab") as file:
         file.write(cut.encode("latin1"))
-    assert read_events(path) == [events.Warned("first")]
+    assert FollowedRun("", path.parent).read_events() == [events.Warned("first")]
     with RunFolder(path.parent).opened() as folder:
         folder.note(events.Warned("on a line of its own"))
-    assert read_events(path) == [events.Warned("first"), events.Warned("on a line of its own")]
+    assert FollowedRun("", path.parent).read_events() == [events.Warned("first"), events.Warned("on a line of its own")]
 
 
 def test_events_are_not_written_through_a_link(tmp_path: Path):

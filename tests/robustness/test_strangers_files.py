@@ -22,13 +22,13 @@ from foster.data.photos.find import find_photos
 from foster.errors import FosterError
 from foster.experiment.artifacts import read_predictions
 from foster.experiment.artifacts import read_weights as read_network
-from foster.experiment.event_log import read_events
+from foster.experiment.event_log import FollowedRun
 from foster.networks.pretrained import read_weights
 from foster.reports.results import read_result
 from foster.settings.experiment import load_settings
 
 IN_A_FOLDER: dict[str, Callable[[Path], object]] = {
-    "events.jsonl": lambda path: read_events(path),
+    "events.jsonl": lambda path: FollowedRun("", path.parent).read_events(),
     "results.json": lambda path: read_result(path),
     "predictions.safetensors": lambda path: read_predictions(path.parent),
     "network.safetensors": lambda path: read_network(path),

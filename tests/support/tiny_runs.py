@@ -13,7 +13,7 @@ from torch import Tensor
 
 from foster.errors import FosterError
 from foster.events import Event, PhaseStarted, TaskEnded, TaskStarted
-from foster.experiment.event_log import read_events
+from foster.experiment.event_log import FollowedRun
 from foster.experiment.folder import RunFolder
 from foster.experiment.plan import Plan
 from foster.experiment.run import Experiment
@@ -143,7 +143,7 @@ class Outcome:
 
 def records_of(events: Path) -> list[dict[str, Any]]:
     """The lines of `events.jsonl` that are events."""
-    return [event.record() for event in read_events(events)]
+    return [event.record() for event in FollowedRun("", events.parent).read_events()]
 
 
 def outcome(path: Path) -> Outcome:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tiny_runs import records_of
 from tiny_sweeps import TINY
 
 from foster.errors import DataError, TrainingError
 from foster.events import TaskEnded, Warned
-from foster.experiment.event_log import State, read_events
+from foster.experiment.event_log import State
 from foster.sweep.grid import plan_runs
 from foster.sweep.job import RunStatus, Slot
 from foster.sweep.run import Display, sweep
@@ -33,12 +34,12 @@ def test_a_failed_run_is_reported_and_the_others_are_finished_and_not_repeated(
     assert "2 runs: 1 finished, 1 failed" in output.out
     assert any(line.startswith("replay") for line in output.out.splitlines())
     assert json.loads((good / "results.json").read_text())["finished"] is True
-    num_events = {folder: len(read_events(folder / "events.jsonl")) for folder in (good, bad)}
+    num_events = {folder: len(records_of(folder / "events.jsonl")) for folder in (good, bad)}
 
     assert command("sweep", *words) == 1
     assert "2 runs: 1 waiting, 1 finished, 1 at a time" in capsys.readouterr().err
-    assert len(read_events(good / "events.jsonl")) == num_events[good]
-    assert len(read_events(bad / "events.jsonl")) > num_events[bad]
+    assert len(records_of(good / "events.jsonl")) == num_events[good]
+    assert len(records_of(bad / "events.jsonl")) > num_events[bad]
 
 
 def test_each_run_has_its_gpu_and_its_share_of_the_cores(

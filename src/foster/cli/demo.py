@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foster.cli.experiments import launch
-from foster.cli.options import Quiet
 from foster.system.output import show
 
 if TYPE_CHECKING:
@@ -18,12 +17,7 @@ METHODS = ("finetune", "replay", "foster")
 
 
 def demo(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings to change, e.g. epochs_scale=0.02 for a quicker look."),
-    ] = None,
     out: Annotated[Path, typer.Option(help="The folder for the runs and the figure.")] = Path("runs/demo"),
-    quiet: Quiet = False,
 ) -> None:
     """FOSTER, fine-tune and replay on embedded digits: see what forgetting is, in about a minute on two CPU cores.
 
@@ -39,13 +33,11 @@ def demo(
 
     folder = _free(out)
     for method in METHODS:
-        settings = load_settings("digits", [*(overrides or ()), f"method={method}"])
-        launch(settings, folder / method, quiet=quiet, is_shown=False)
+        launch(load_settings("digits", [f"method={method}"]), folder / method, is_shown=False)
     results = find_results([folder])
     figure = folder / "accuracy.png"
     save_figure(accuracy_figure(results, "Handwritten digits, two new classes a task"), figure)
-    num_exemplars = load_settings("digits", overrides or ()).memory_total
-    summary = Text(_summary(results, num_exemplars))
+    summary = Text(_summary(results, load_settings("digits").memory_total))
     show(shown(accuracy_grids(results, has_variants=False)), summary, f"figure: {figure}\nruns:   {folder}")
 
 

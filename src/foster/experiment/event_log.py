@@ -52,19 +52,6 @@ def end_cut_line(folder: Path) -> None:
         append_line(path, "")
 
 
-def read_events(path: Path) -> list[Event]:
-    """The events of a run in order. A cut line, and an event that this version does not know, are left out.
-
-    Epochs after the last checkpoint before a crash are trained again: they are in the list twice.
-    """
-    with explained(FolderError, f"cannot read '{path}'"):
-        return _events_in(read_limited(path, MAX_EVENTS_BYTES))
-
-
-def _events_in(lines: bytes) -> list[Event]:
-    return [event for line in lines.split(b"\n") if (event := _event_in(line)) is not None]
-
-
 def _event_in(line: bytes) -> Event | None:
     """The event in a line; None for a line that holds no event."""
     with suppress(ValueError, RecursionError):
@@ -178,14 +165,18 @@ class FollowedRun:
     told: RunState = field(default_factory=RunState)
     _num_read: int = 0
 
-    def read_events(self) -> None:
-        """Read the events since the last call. An incomplete line is read by the next call."""
-        path = self.folder / EVENTS
-        try:
+    def read_events(self) -> list[Event]:
+        """The events since the last call, which are added to `told`. An incomplete line is read by the next call; a
+        line that is no event of this version is left out.
+
+        Epochs after the last checkpoint before a crash are trained again: their events come twice.
+        """
+        path, new = self.folder / EVENTS, b""
+        with explained(FolderError, f"cannot read '{path}'"), suppress(FileNotFoundError):
             new = read_limited(path, MAX_EVENTS_BYTES, start=self._num_read)
-        except FileNotFoundError:
-            return
         whole = new[: new.rfind(b"\n") + 1]
         self._num_read += len(whole)
-        for event in _events_in(whole):
+        found = [event for line in whole.split(b"\n") if (event := _event_in(line)) is not None]
+        for event in found:
             self.told.add(event)
+        return found

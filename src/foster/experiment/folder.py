@@ -8,7 +8,7 @@ from typing import Any
 
 from foster.errors import FolderError, short
 from foster.events import CheckpointWritten, Event
-from foster.experiment.event_log import EVENTS, end_cut_line, note, read_events
+from foster.experiment.event_log import FollowedRun, end_cut_line, note
 from foster.settings.base import FREE_SETTINGS, flat
 from foster.settings.experiment import Settings, load_settings
 from foster.system.documents import DocumentError, read_document
@@ -75,7 +75,7 @@ class RunFolder:
 
     def check_nothing_learned(self) -> None:
         """Refuse a folder with results but no checkpoint: a new start would overwrite the results."""
-        events = read_events(self.path / EVENTS) if (self.path / EVENTS).exists() else []
+        events = FollowedRun("", self.path).read_events()
         if (self.path / RESULTS).exists() or any(isinstance(event, CheckpointWritten) for event in events):
             raise FolderError(
                 f"'{self.path}' has learned before, but there is no checkpoint in '{self.checkpoints.folder}'; "

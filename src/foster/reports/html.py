@@ -84,16 +84,12 @@ class Page:
 
 def write_report(paths: Iterable[Path], out: Path, data: Path | None = None) -> None:
     """One self-contained HTML file about all runs or bundles below the paths."""
-    write_text(out, report(open_archives(paths, data)))
-
-
-def report(archives: Sequence[Archive]) -> str:
-    """The HTML of a report."""
+    page = page_of(open_archives(paths, data))
     environment = Environment(
         loader=PackageLoader("foster.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["duration"] = duration
-    return str(environment.get_template("report.html").render(page=page_of(archives)))
+    write_text(out, environment.get_template("report.html").render(page=page))
 
 
 def page_of(archives: Sequence[Archive]) -> Page:
