@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from foster.bundle import folder as bundle_folder
-from foster.bundle.folder import MANIFEST, BundleError, ImageFiles, read_bundle, read_manifest, write_bundle
+from foster.bundle.folder import MANIFEST, BundleError, ImageFiles, read_bundle, write_bundle
 from foster.bundle.manifest import LABELS, PHOTOS, SCHEMA, WEIGHTS, sha256
 from foster.data.photos.decode import Resizing
 from foster.errors import FolderError
@@ -187,15 +187,6 @@ def test_what_is_no_bundle_says_so(tmp_path: Path) -> None:
     ):
         with pytest.raises(BundleError, match=message):
             read_bundle(tmp_path / name)
-
-
-def test_an_image_keeps_its_id_wherever_it_is_stored(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    write_bundle(one, facts(), WEIGHT_VALUES, {"exemplars": EXEMPLARS})
-    write_bundle(two, facts(), WEIGHT_VALUES, {"held-out": EXEMPLARS})
-    ids = [[entry.id for entry in read_manifest(path).exemplars] for path in (one, two)]
-    assert ids[0] == ids[1]
-    assert ids[0][0] == EXEMPLARS[0][0][0]
 
 
 def test_a_link_that_moves_while_a_bundle_is_read_does_not_mix_two(

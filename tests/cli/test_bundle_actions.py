@@ -85,15 +85,6 @@ def test_a_file_that_is_named_and_missing_is_a_failure_and_the_others_are_answer
     assert "error: " in done.out.splitlines()[1]
 
 
-def test_unsure_answers_are_unknown(command: Command, bundle: Path, shelf: Path) -> None:
-    given = ("predict", bundle, shelf / "photos", "--unknown", 1, "--device", "cpu")
-    done = command(*given, "--json")
-    records = [json.loads(line) for line in done.out.splitlines()]
-    assert "unknown" in {record["label"] for record in records}
-    assert all(record["is_unknown"] == (record["label"] == "unknown") for record in records)
-    assert "warning" not in done.err, "these answers are calibrated"
-
-
 def test_confidence_that_is_not_calibrated_is_said_once(command: Command) -> None:
     learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, training="paper", device="cpu")
     learner.learn(write_photos(Path("photos"), zero=9, one=9))
@@ -103,19 +94,6 @@ def test_confidence_that_is_not_calibrated_is_said_once(command: Command) -> Non
     (line,) = done.err.splitlines()
     assert line.startswith("warning: confidence is not calibrated")
     assert command("predict", "v1", "photos", "--device", "cpu").err == ""
-
-
-def test_files_that_are_not_taken_for_images_are_counted_aloud(command: Command, bundle: Path) -> None:
-    more = write_photos(Path("more"), three=9)
-    (more / "three" / "IMG_1.dng").write_bytes(b"x")
-    (more / "empty").mkdir()
-    done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
-    assert done.code == 0, done.err
-    for text in ("left out, without a readable image: empty", "passed over, not taken for images: 1 .dng"):
-        assert text in done.out
-        assert text in command("evaluate", "v2", more, "--device", "cpu").out
-    told = command("predict", "v2", more, "--device", "cpu").err
-    assert "1 .dng" in told
 
 
 def test_a_reader_who_leaves_does_not_cost_the_bundle(

@@ -11,7 +11,6 @@ import torch
 from servers import photo, run, service_of
 
 from foster.serving.served import Served
-from foster.serving.service import Metrics
 
 
 def held_answers(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
@@ -88,11 +87,3 @@ def test_what_the_device_cannot_do_is_a_503_without_a_word_about_why(
         assert (await client.get("/health")).status_code == 200
 
     run(service, check)
-
-
-def test_each_server_has_metrics_of_its_own() -> None:
-    metrics, other = Metrics(), Metrics()
-    metrics.requests.labels("/predict", 429).inc(2)
-    assert 'foster_requests_total{route="/predict",status="429"} 2.0\n' in metrics.text()
-    assert "429" not in other.text()
-    assert "foster_feedback_total 0.0\n" in other.text()
