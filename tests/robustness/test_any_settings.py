@@ -1,6 +1,7 @@
-"""Whatever value a key has, in a settings file or an override: settings, or one clear line."""
+"""Whatever stands in a settings file, an override, a class order or a scenario: settings, or one clear line."""
 
 import json
+import string
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from faults import MANY, accepted
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from foster.data.scenario import class_order_from_names
 from foster.settings.base import keys_for, make
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.learner import LearnerSettings, learner_settings
@@ -66,6 +68,18 @@ def test_an_override_of_a_learner_gives_settings_or_one_line(override: tuple[str
 
 
 @MANY
+@given(content=st.binary(max_size=200) | st.text(string.printable, max_size=100).map(str.encode))
+@example(content=b"\xff\xfe")
+@example(content=b"a." * 2000 + b"a = 1")
+@example(content=b'dataset = "digits"\nincrement = 2\n[foster]\nfirst = 3')
+@example(content=b"[dataset]\nname = 1")
+def test_a_settings_file_of_any_bytes_gives_settings_or_one_line(content: bytes, tmp_path: Path):
+    path = tmp_path / "any.toml"
+    path.write_bytes(content)
+    accepted(lambda: load_settings(str(path)))
+
+
+@MANY
 @given(data=st.dictionaries(st.sampled_from(keys_for(Settings)), VALUES, max_size=5))
 def test_a_settings_file_of_known_keys_with_any_values_gives_settings_or_one_line(data: dict[str, Any], tmp_path: Path):
     path = tmp_path / "known.toml"
@@ -75,3 +89,21 @@ def test_a_settings_file_of_known_keys_with_any_values_gives_settings_or_one_lin
         again = tmp_path / "again.toml"
         again.write_text(found.toml(), encoding="utf-8")
         assert load_settings(str(again)) == found, "what a run writes down is what it ran with"
+
+
+NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+@MANY
+@given(
+    order=st.permutations(NAMES)
+    | st.lists(st.sampled_from([*NAMES, "cow", "", "../x"]) | st.text(max_size=5), min_size=1, max_size=12)
+)
+@example(order=[*NAMES[:9], "cow"])
+@example(order=[*NAMES[:9], "zero"])
+def test_a_class_order_of_any_names_is_a_permutation_or_gives_one_line(order: list[str]):
+    found = accepted(lambda: load_settings("digits", [f"class_order={as_toml(order)}"]))
+    ids = accepted(lambda: class_order_from_names(found.class_order, NAMES)) if found else None
+    assert (ids is not None) == (sorted(order) == sorted(NAMES))
+    if ids is not None:
+        assert [NAMES[k] for k in ids] == order

@@ -22,7 +22,7 @@ def read_toml(path: Path, kind: str = "settings file") -> dict[str, Any]:
         return tomllib.loads(read_limited(path, MAX_FILE_BYTES).decode())
     except OSError as error:
         raise SettingsError(f"cannot read {kind} '{path}': {words_of(error)}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         # Not only TOMLDecodeError: Python itself refuses other encodings, overlong numbers, and NUL in a path.
         raise SettingsError(f"'{path}' is not valid TOML: {error}") from None
 
@@ -98,6 +98,6 @@ def toml_value(text: str) -> Any:
     """`text` as a TOML value, or unchanged if it is not TOML."""
     try:
         parsed = tomllib.loads(f"value = {text}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return parsed["value"] if list(parsed) == ["value"] else text
