@@ -91,13 +91,10 @@ class Stack(ABC):
         """The same images for one task: the pixels of its photos are freed with it."""
         return self
 
-    def in_one_store(self) -> "Stack":
-        """The same images, with the encoded files of all photos in one store."""
-        return self
-
     @abstractmethod
     def owned(self) -> "Stack":
-        """A compact copy on the CPU, so that the original data may be deleted. Photos are copied as encoded files."""
+        """A compact copy on the CPU, so that the original data may be deleted. Photos are copied as encoded files, into
+        one store."""
 
     @abstractmethod
     def files(self) -> list[bytes]:

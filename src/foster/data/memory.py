@@ -155,9 +155,8 @@ class ExemplarMemory:
 
     def _all_images(self) -> Stack:
         if self._together is None:
-            together = joined(self._stacks) if self._stacks else NO_IMAGES
-            # In one store, photos are decoded only once.
-            self._together = together.in_one_store() if self._copies_images else together
+            # A copy has all photos in one store, where they are decoded only once.
+            self._together = self._copied(joined(self._stacks) if self._stacks else NO_IMAGES)
         return self._together
 
 

@@ -32,7 +32,6 @@ from foster.data.photos.store import (
     learner_loader,
     memory_of_files,
     num_strata,
-    place_for,
     read_for_training,
     read_photos,
     strata,
@@ -166,10 +165,10 @@ def test_what_cannot_be_read_is_left_out_and_told(folder: Path) -> None:
 
 def test_photos_go_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "_available_memory", lambda: 1000.0)
-    assert place_for(600, CPU, has_cache=False) == "host"
-    assert place_for(800, CPU, has_cache=True) == "disk"
+    assert PhotoLoader(32, 40).choose(600) == "host"
+    assert PhotoLoader(32, 40, cache=Path()).choose(800) == "disk"
     with pytest.raises(DataError, match=r"engine\.photo_cache=FOLDER"):
-        place_for(800, CPU, has_cache=False)
+        PhotoLoader(32, 40).choose(800)
 
 
 def test_selected_and_joined_stacks_share_pixels_and_give_the_same_images(folder: Path) -> None:

@@ -246,29 +246,25 @@ class PhotoLoader:
 
     def choose(self, num_bytes: int) -> str:
         """Where photos of so many bytes go. Raises DataError where there is no room."""
+        is_gpu = self.device.type == "cuda"
         if self.place != "auto":
-            return self.place if self.place != "device" or self.device.type == "cuda" else "host"
-        return place_for(num_bytes, self.device, has_cache=self.cache is not None)
+            return self.place if self.place != "device" or is_gpu else "host"
+        if is_gpu and num_bytes <= SHARE_OF_DEVICE * free_memory(self.device):
+            return "device"
+        if num_bytes <= SHARE_OF_HOST * _available_memory():
+            return "host"
+        if self.cache is not None:
+            return "disk"
+        raise DataError(
+            f"the photos take {num_bytes / 2**30:.1f} GiB, more than there is room for; name a folder on disk for them "
+            "(engine.photo_cache=FOLDER), or choose a smaller photos.short_side"
+        )
 
 
 def typical_photo_bytes(short_side: int) -> int:
     """The bytes of a decoded photo with the aspect 4:3 and this shorter side."""
     side = short_side or TYPICAL_SHORT_SIDE
     return 3 * side * side * 4 // 3
-
-
-def place_for(num_bytes: int, device: torch.device, has_cache: bool) -> str:
-    """Where `auto` keeps photos of this many bytes: on a GPU, in the host's memory, or on disk."""
-    if device.type == "cuda" and num_bytes <= SHARE_OF_DEVICE * free_memory(device):
-        return "device"
-    if num_bytes <= SHARE_OF_HOST * _available_memory():
-        return "host"
-    if has_cache:
-        return "disk"
-    raise DataError(
-        f"the photos take {num_bytes / 2**30:.1f} GiB, more than there is room for; name a folder on disk for them "
-        "(engine.photo_cache=FOLDER), or choose a smaller photos.short_side"
-    )
 
 
 def _available_memory() -> float:
@@ -507,9 +503,6 @@ class PhotoStack(Stack):
     def owned(self) -> "PhotoStack":
         ids = [store.ids[number] for store, number in self._stored()]
         return PhotoStack.of(self.files(), self.loader, "the exemplars", ids)
-
-    def in_one_store(self) -> "PhotoStack":
-        return self.owned()
 
     def files(self) -> list[bytes]:
         return [store.content(number) for store, number in self._stored()]
