@@ -7,7 +7,7 @@ import pytest
 from foster.errors import DataError
 from foster.reports.curves import AXES_WIDTH, MOST_DRAWN, accuracy_figure, panels
 from foster.reports.results import RunResult, VariantResult, read_result
-from foster.reports.style import FORMATS, look_of, save_figure
+from foster.reports.style import figure_format, look_of, save_figure
 from foster.settings.methods import METHOD_SETTINGS
 
 
@@ -216,7 +216,7 @@ def test_the_gap_between_the_two_best_is_told_at_the_end(write_run):
 
 def test_in_a_figure_of_a_given_width_no_title_reaches_into_the_next_panel(write_run):
     runs = [read_result(write_run(name, scenario=f"{name}-with-a-rather-long-name")) for name in ("one", "two")]
-    with FORMATS["two-column"].used():
+    with figure_format("two-column").used():
         figure = accuracy_figure(runs)
         figure.draw_without_rendering()
         first, second = (axes._left_title.get_window_extent() for axes in figure.axes)

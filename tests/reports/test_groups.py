@@ -4,7 +4,7 @@ import pytest
 
 from foster.reports.groups import by_scenario, share_orders, titled
 from foster.reports.results import read_result
-from foster.reports.tables import accuracy_grids, run_records, summary_grids
+from foster.reports.tables import accuracy_grids, run_records, summary_grids, summary_records
 from foster.settings.experiment import load_settings
 from foster.settings.methods import METHOD_SETTINGS
 
@@ -53,10 +53,14 @@ def test_a_single_run_tells_what_differs_from_its_preset_in_table_records_and_ti
     ((group,),) = by_scenario([result]).values()
     assert group.changes == told
     (grid,) = summary_grids([result])
+    (record,), (of_run,) = summary_records([result]), run_records([result])
+    recipe = result.recipe
+    assert record["settings"] == " ".join(filter(None, (recipe, *told)))
     for change in told:
         assert change in grid.title or change in grid.rows[0][0]
-    (record,), (usual,) = run_records([result]), run_records([read_result(write_run("b", settings=settings()))])
-    assert len(record.keys() - usual.keys()) >= len(told)
+    keys = {key for key in record if key not in summary_records([read_result(write_run("b", settings=settings()))])[0]}
+    assert len(keys) >= len(told)
+    assert all(of_run[key] == record[key] for key in keys)
 
 
 def test_changes_that_all_runs_share_stand_in_the_title_once(write_run):

@@ -10,8 +10,8 @@ from foster.reports.curves import accuracy_figure
 from foster.reports.results import read_result
 from foster.reports.style import (
     ENDINGS,
-    FORMATS,
     check_figure_path,
+    figure_format,
     fonts,
     new_figure,
     save_figure,
@@ -72,10 +72,17 @@ def test_a_figure_that_cannot_be_written_is_said_in_one_line(tmp_path: Path):
         save_figure(new_figure(1, 1), tmp_path / "file" / "curves.png")
 
 
-def test_a_figure_for_two_columns_keeps_its_shape_or_its_height():
-    with FORMATS["two-column"].used():
-        assert new_figure(14, 4).get_size_inches().tolist() == [7, 2]
-        assert new_figure(14, 4, keeps_shape=False).get_size_inches().tolist() == [7, 4]
+def test_a_given_width_keeps_the_shape_or_the_height_and_labels_use_all_of_a_given_height(write_run):
+    def gap_between_labels(height: float) -> float:
+        runs = [read_result(write_run(name, method=name, accuracy=(90.0, 60.0))) for name in ("wa", "der")]
+        with figure_format(height=height).used():
+            upper, lower = sorted(text.get_position()[1] for text in accuracy_figure(runs).axes[0].texts)
+        return lower - upper
+
+    with figure_format(width=8).used():
+        assert new_figure(4, 2).get_size_inches().tolist() == [8, 4]
+        assert new_figure(4, 2, keeps_shape=False).get_size_inches().tolist() == [8, 2]
+    assert gap_between_labels(9) < gap_between_labels(4.5)
 
 
 def test_settings_of_matplotlib_are_not_obeyed_and_text_stays_text(tmp_path: Path):

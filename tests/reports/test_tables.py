@@ -2,6 +2,10 @@
 
 import csv
 import io
+import json
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -16,6 +20,7 @@ from foster.reports.tables import (
     run_records,
     shown,
     summary_grids,
+    summary_records,
 )
 
 
@@ -99,9 +104,9 @@ def test_a_run_that_is_not_finished_comes_last_marked_and_without_an_average(wri
     assert [row[0] for row in grid.rows] == ["replay", "foster (unfinished, 1 task)"]
     assert grid.rows[1][grid.header.index("average")] == "–"
     assert not grid.best, "there is nothing to compare"
-    records = run_records([whole, part])
-    assert [record["finished"] for record in records] == [True, False]
-    assert [record["average_incremental_accuracy"] for record in records] == [65.0, None]
+    for records in (summary_records([part, whole]), run_records([whole, part])):
+        assert [record["finished"] for record in records] == [True, False]
+        assert [record["average_incremental_accuracy"] for record in records] == [65.0, None]
 
 
 def test_runs_of_different_length_have_a_column_for_every_task_of_one(write_run):
@@ -120,14 +125,14 @@ def test_every_variant_that_a_method_names_has_a_column_whoevers_it_is(write_run
     (grid,) = summary_grids([read_result(path), *three_seeds(write_run)])
     assert grid.header[-4:] == ("boosted", "energy", "params", "time")
     assert {row[0]: row[-4:-2] for row in grid.rows} == {"energetic": ("–", "80.00"), "foster": ("77.00 ± 1.00", "–")}
-    (record,) = run_records([read_result(path)])
+    (record,) = summary_records([read_result(path)])
     assert (record["energy_average"], record["nearest_mean_average"]) == (80.0, 80.0)
 
 
 def test_a_variant_that_was_evaluated_after_some_tasks_has_its_accuracies_and_no_average(write_run):
     theirs = {"accuracy": [None, 70.0], "average_incremental_accuracy": None}
     run = read_result(write_run("theirs", method="energetic", result="head", variants={"energy": theirs}))
-    (by_task,), (summary,), (record,) = accuracy_grids([run]), summary_grids([run]), run_records([run])
+    (by_task,), (summary,), (record,) = accuracy_grids([run]), summary_grids([run]), summary_records([run])
     assert [row[0::2] for row in by_task.rows] == [("energetic", "60.0"), ("energetic: energy", "70.0")]
     assert by_task.rows[1][1::2] == ("–", "–")
     assert "energy" not in summary.header
@@ -144,12 +149,16 @@ def test_markdown_is_a_table_with_as_many_cells_in_every_line(write_run):
     assert lines[1] == "| --- | --- | --- | ---: | ---: | ---: |"
 
 
-def test_csv_has_the_numbers_of_the_records(write_run):
-    runs = [*three_seeds(write_run), read_result(write_run("r", method="replay", accuracy=(90.0, 40.0), variants={}))]
-    rows = list(csv.DictReader(io.StringIO(csv_text(run_records(runs)))))
-    assert [(row["method"], row["seed"]) for row in rows] == [*(("foster", seed) for seed in "123"), ("replay", "1993")]
-    assert [float(row["average_incremental_accuracy"]) for row in rows] == [75.0, 76.0, 77.0, 65.0]
-    assert rows[3]["boosted_average"] == "", "it has none"
+def test_csv_json_and_the_table_have_the_same_numbers(write_run):
+    runs = [*three_seeds(write_run), read_result(write_run("r", method="replay", accuracy=(90.0, 40.0)))]
+    records = summary_records(runs)
+    assert json.loads(json.dumps(records)) == records
+    rows = list(csv.DictReader(io.StringIO(csv_text(records))))
+    assert [row["method"] for row in rows] == ["foster", "replay"]
+    assert (rows[0]["n"], rows[0]["seeds"]) == ("3", "1 2 3")
+    assert float(rows[0]["average_incremental_accuracy"]) == 76.0
+    assert float(rows[0]["average_incremental_accuracy_std"]) == pytest.approx(1.0)
+    assert rows[1]["average_incremental_accuracy_std"] == "", "of one run there is none"
 
 
 def test_a_record_of_a_run_is_flat_and_has_its_accuracies(write_run):
@@ -167,13 +176,16 @@ def test_records_have_the_settings_that_differ_from_the_preset_and_the_images_th
         return read_result(write_run(name, method=method, evaluated_on=on, settings=settings))
 
     runs = [run("a", 0.1, 0.0), run("b", 0.2, 0.1), run("c", 0.1, 0.1, method="wa")]
-    key, records = "replay.later.learning_rate", run_records(runs)
-    assert [(one["method"], one["evaluated_on"], one["validation_share"], one[key]) for one in records] == [
-        ("replay", "test", 0.0, 0.1),
-        ("replay", "validation", 0.1, 0.2),
-        ("wa", "validation", 0.1, None),
-    ]
-    assert not {"batch_size", "wa.later.learning_rate"} & records[0].keys(), "the preset's"
+    key = "replay.later.learning_rate"
+    for records in (run_records(runs), summary_records(runs)):
+        assert {(one["method"], one["evaluated_on"], one["validation_share"], one[key]) for one in records} == {
+            ("replay", "test", 0.0, 0.1),
+            ("replay", "validation", 0.1, 0.2),
+            ("wa", "validation", 0.1, None),
+        }
+        assert not {"batch_size", "wa.later.learning_rate"} & records[0].keys(), "the preset's"
+        assert type(records[0]["params"]) is type(records[0]["memory_bytes"]) is int
+        assert key in csv_text(records).splitlines()[0].split(",")
 
 
 def grids_for_latex(write_run):
@@ -191,6 +203,25 @@ def test_latex_is_a_table_of_booktabs_whose_rows_have_as_many_cells_and_whose_be
     assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}")] == [1] * 4
     assert r"\textbf{76.00 $\pm$ 1.00}" in text
     assert r"50\%\_off \& more" in text
+
+
+def has_latex() -> bool:
+    finder = shutil.which("kpsewhich")
+    return bool(
+        finder
+        and shutil.which("pdflatex")
+        and subprocess.run([finder, "booktabs.sty"], capture_output=True, check=False).stdout
+    )
+
+
+def test_latex_compiles(write_run, tmp_path: Path):
+    if not has_latex():
+        pytest.skip("pdflatex with booktabs is not installed")
+    body = latex([*grids_for_latex(write_run), *accuracy_grids(three_seeds(write_run))])
+    page = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{body}\end{{document}}"
+    (tmp_path / "page.tex").write_text(page, encoding="utf-8")
+    done = subprocess.run(["pdflatex", "-interaction=batchmode", "page.tex"], cwd=tmp_path, check=False, timeout=60)
+    assert done.returncode == 0, (tmp_path / "page.log").read_text()
 
 
 @pytest.mark.parametrize("width", [40, 120])

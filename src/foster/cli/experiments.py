@@ -16,6 +16,7 @@ from foster.cli.options import (
     Cluster,
     Data,
     IsDryRun,
+    IsJson,
     Jobs,
     JobsPerGpu,
     Overrides,
@@ -44,6 +45,9 @@ Out = Annotated[
         "given and AUGMENTATION where it is not the published one."
     ),
 ]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="The same numbers in every run on a GPU, too (engine.deterministic).")
+]
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write losses and accuracies to RUN/tensorboard.")]
 
 
@@ -54,6 +58,7 @@ def run(
     data: Data = None,
     out: Out = None,
     quiet: Quiet = False,
+    is_deterministic: Deterministic = False,
     plugins: Plugins = None,
     trusts_plugins: TrustsPlugins = False,
     has_tensorboard: TensorBoard = False,
@@ -64,7 +69,8 @@ def run(
 
     Example: foster run cifar100-b0-inc10 method=wa seed=1 --data data
     """
-    settings = chosen_settings(source, all_changes(overrides, recipes), data, plugins, trusts_plugins)
+    changes = [*all_changes(overrides, recipes), *(["engine.deterministic=true"] if is_deterministic else [])]
+    settings = chosen_settings(source, changes, data, plugins, trusts_plugins)
     launch(settings, out or Path("runs") / settings.run_name, quiet=quiet, has_tensorboard=has_tensorboard)
 
 
@@ -432,6 +438,10 @@ Folders = Annotated[
 Subjects = Annotated[
     list[Path], typer.Argument(metavar="RUN", help="Run folders, folders that hold some, results files, bundles.")
 ]
+Title = Annotated[str | None, typer.Option(help="The figure's title.")]
+Width = Annotated[float | None, typer.Option(metavar="INCHES", min=1, max=50, help="The figure's width.")]
+Height = Annotated[float | None, typer.Option(metavar="INCHES", min=1, max=50, help="The figure's height.")]
+FontSize = Annotated[float | None, typer.Option(metavar="POINTS", min=3, max=40, help="The size of its letters.")]
 Style = Annotated[
     Literal["one-column", "two-column"] | None, typer.Option(help="Width and letters for a page of two columns.")
 ]
@@ -442,8 +452,8 @@ def table(
     folders: Folders,
     is_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     is_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs).")] = False,
-    is_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row a run.")] = False,
-    is_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object a run.")] = False,
+    is_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    is_json: IsJson = False,
     by_task: Annotated[bool, typer.Option("--by-task", help="Accuracy after each task, a row a run.")] = False,
     across_orders: Annotated[
         bool, typer.Option("--across-orders", help="Average over runs of different class orders, too.")
@@ -452,6 +462,10 @@ def table(
         Path | None,
         typer.Option(metavar="FILE", help="Also draw accuracy after each task (.png, .pdf, .svg, .jpg, .webp)."),
     ] = None,
+    title: Title = None,
+    width: Width = None,
+    height: Height = None,
+    font_size: FontSize = None,
     style: Style = None,
 ) -> None:
     """Results as a table: mean and standard deviation over the seeds of one class order; and as a figure.
@@ -460,17 +474,20 @@ def table(
     """
     from foster.reports import tables
     from foster.reports.results import find_results
-    from foster.reports.style import FORMATS, check_figure_path, save_figure
+    from foster.reports.style import check_figure_path, figure_format, save_figure
 
     if is_markdown + is_latex + is_csv + is_json > 1:
         raise SettingsError("--markdown, --latex, --csv and --json exclude each other")
-    if across_orders and (by_task or is_csv or is_json):
-        raise SettingsError("--across-orders averages runs; --by-task, --csv and --json have a row a run")
+    if by_task and across_orders:
+        raise SettingsError("--by-task has a row a run and --across-orders averages runs: they exclude each other")
     if figure is not None:
         check_figure_path(figure)
+    chosen = figure_format(style, width, height, font_size)
     results = find_results(folders)
     if is_csv or is_json:
         records = tables.run_records(results)
+        if not by_task:
+            records = tables.summary_records(results, across_orders=across_orders)
         output.echo(tables.csv_text(records) if is_csv else json.dumps(records, indent=2) + "\n", nl=False)
     else:
         grids = tables.accuracy_grids(results)
@@ -483,8 +500,9 @@ def table(
     if figure is not None:
         from foster.reports.curves import accuracy_figure
 
-        with FORMATS[style].used():
-            save_figure(accuracy_figure(results, across_orders=across_orders), figure)
+        with chosen.used():
+            heading = output.printable(title) if title else None
+            save_figure(accuracy_figure(results, heading, across_orders=across_orders), figure)
         typer.echo(f"figure: {figure}", err=is_markdown or is_latex or is_csv or is_json)
 
 
@@ -495,6 +513,10 @@ def figure(
         Path | None, typer.Option(help="Where to write it (.png, .svg, .pdf, .jpg, .webp); by default KIND.png.")
     ] = None,
     data: PictureData = None,
+    title: Title = None,
+    width: Width = None,
+    height: Height = None,
+    font_size: FontSize = None,
     style: Style = None,
     plugins: Plugins = None,
 ) -> None:
@@ -513,14 +535,15 @@ def figure(
 
     Example: foster figure confusion runs/A runs/B --out confusion.png
     """
-    from foster.reports.style import FORMATS, check_figure_path, save_figure
+    from foster.reports.style import check_figure_path, entitled, figure_format, save_figure
 
     path = out or Path(f"{kind}.png")
     check_figure_path(path)
     from foster.reports import figures
 
-    with FORMATS[style].used():
-        save_figure(figures.figure(kind, subjects, data), path)
+    with figure_format(style, width, height, font_size).used():
+        drawn = figures.figure(kind, subjects, data)
+        save_figure(entitled(drawn, output.printable(title)) if title else drawn, path)
     typer.echo(f"figure: {path}")
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foster.errors import SettingsError
+from foster.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
     from foster.learner.familiarity import Unknown
@@ -79,8 +79,20 @@ Recipes = Annotated[
 ]
 
 
+def _named(text: str) -> Path:
+    """A folder or file of photos. An empty name would mean the working folder."""
+    if not text.strip():
+        raise DataError(
+            "'' names no photos; give a folder with one subfolder for each class, or a CSV of path and label"
+        )
+    return Path(text)
+
+
 Photos = Annotated[
-    Path, typer.Argument(metavar="PHOTOS", help="A folder with one subfolder a class, or a CSV of path and label.")
+    Path,
+    typer.Argument(
+        metavar="PHOTOS", parser=_named, help="A folder with one subfolder a class, or a CSV of path and label."
+    ),
 ]
 
 

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -102,9 +102,10 @@ IN_POINTS = ("font.size", "axes.titlesize", "axes.titlepad", "figure.titlesize")
 
 @dataclass(frozen=True)
 class FigureFormat:
-    """The width of figures in inches, and the size of their letters in points. None leaves it to each figure."""
+    """The size of figures in inches, and of their letters in points. None leaves it to each figure."""
 
     width: float | None = None
+    height: float | None = None
     font_size: float | None = None
 
     @contextmanager
@@ -126,12 +127,21 @@ def format_of_panels(num_columns: int) -> FigureFormat:
     return replace(wanted, width=wanted.width / num_columns) if wanted.width else wanted
 
 
-FORMATS: dict[str | None, FigureFormat] = {
+Style = Literal["one-column", "two-column"]
+FORMATS: dict[Style | None, FigureFormat] = {
     None: FigureFormat(),
     "one-column": FigureFormat(width=3.4, font_size=7),
     "two-column": FigureFormat(width=7.0, font_size=8),
 }
 """The usual format, and those for a page of two columns: a figure in one column, or across both."""
+
+
+def figure_format(
+    style: Style | None = None, width: float | None = None, height: float | None = None, font_size: float | None = None
+) -> FigureFormat:
+    """The named format, with the given sizes in place of its own."""
+    given = {"width": width, "height": height, "font_size": font_size}
+    return replace(FORMATS[style], **{key: size for key, size in given.items() if size is not None})
 
 
 def points(size: float) -> float:
@@ -195,6 +205,9 @@ def styled() -> Iterator[None]:
 class ShownFigure(Figure):
     """A figure that a notebook shows without pyplot."""
 
+    stretch = 1.0
+    """Its height as a multiple of the height that it was designed for."""
+
     def _repr_png_(self) -> bytes:
         with styled(), io.BytesIO() as file:
             self.savefig(file, format="png", dpi=100)
@@ -208,14 +221,22 @@ def columns(most: int) -> int:
 
 
 def new_figure(width: float, height: float, *, keeps_shape: bool = True) -> Figure:
-    """A figure of this size in inches, or of the width of the format in use; no display is needed.
+    """A figure of this size in inches, or of the size of the format in use; no display is needed.
 
-    If the format gives a width, the figure keeps its aspect ratio (`keeps_shape`) or its height.
+    If the format gives a width and no height, the figure keeps its aspect ratio (`keeps_shape`) or its height.
     """
-    drawn_width = _FORMAT.get().width or width
-    drawn_height = height * drawn_width / width if keeps_shape else height
-    figure = ShownFigure(figsize=(drawn_width, drawn_height), layout="constrained")
+    wanted = _FORMAT.get()
+    drawn_height = wanted.height or height * (wanted.width / width if wanted.width and keeps_shape else 1.0)
+    figure = ShownFigure(figsize=(wanted.width or width, drawn_height), layout="constrained")
+    figure.stretch = drawn_height / height
     FigureCanvasAgg(figure)
+    return figure
+
+
+def entitled(figure: Figure, title: str) -> Figure:
+    """The figure with a title above all its panels."""
+    with styled():
+        figure.suptitle(wrapped(title, figure.get_figwidth()), x=0.01, ha="left")
     return figure
 
 
@@ -267,7 +288,7 @@ def label_ends(axes: Axes, ends: Sequence[End], height: float) -> None:
     """
     ends = sorted(ends, key=lambda end: -end.value)
     bottom, top = axes.get_ylim()
-    unit = (top - bottom) / height
+    unit = (top - bottom) / (height * getattr(axes.figure, "stretch", 1.0))
     heights = spaced([end.value for end in ends], [end.height * unit for end in ends], bottom, top)
     across = axes.get_yaxis_transform()
     for end, height_of_text in zip(ends, heights, strict=True):
@@ -326,7 +347,8 @@ def save_figure(figure: Figure, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         # The same picture is the same file: without the time of day.
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        # A requested width is that of the file; without one, the file is cropped to the drawing.
-        cut: dict[str, Any] = {} if _FORMAT.get().width else {"bbox_inches": "tight", "pad_inches": 0.15}
+        wanted = _FORMAT.get()
+        # A requested size is the size of the file; without one, the file is cropped to the drawing.
+        cut: dict[str, Any] = {} if wanted.width or wanted.height else {"bbox_inches": "tight", "pad_inches": 0.15}
         with mpl.rc_context({"svg.fonttype": "none"}):  # text stays text
             figure.savefig(path, metadata=metadata, **cut)

@@ -230,6 +230,40 @@ def _order_text(group: Group) -> str:
     return ", ".join(dict.fromkeys("given" if run.order_seed is None else str(run.order_seed) for run in group.runs))
 
 
+def summary_records(results: Sequence[RunResult], *, across_orders: bool = False) -> list[dict[str, Any]]:
+    """The numbers of `summary_grids` as plain data, a dict a row. The standard deviation of one run and the averages of
+    unfinished runs are None. A setting that is not the preset's in some row has a key of its own."""
+    records = []
+    scenarios = by_scenario(results, across_orders=across_orders)
+    changed = iter(_changed_settings([group.runs[0] for groups in scenarios.values() for group in groups]))
+    for scenario, groups in scenarios.items():
+        for group in groups:
+            record: dict[str, Any] = {
+                "scenario": scenario,
+                "method": group.method,
+                "settings": " ".join(filter(None, (group.recipe, *group.changes))),
+                "remark": group.remark,
+                "augmentation": group.augmentation,
+                "classifier": classifiers(group.runs),
+                "class_order": _order_text(group),
+                "seeds": [run.seed for run in group.runs],
+                "n": len(group.runs),
+                "finished": group.is_finished,
+                "evaluated_on": group.runs[0].evaluated_on,
+            }
+            for name in ("average_incremental_accuracy", "final_accuracy", "forgetting"):
+                record |= _mean_and_deviation(name, [getattr(run, name) for run in group.runs if run.finished])
+            for variant in dict.fromkeys(name for run in group.runs for name in run.variants):
+                record |= _mean_and_deviation(
+                    f"{variant}_average", group.variant_averages(variant) if group.is_finished else []
+                )
+            for name in ("params", "memory_bytes"):
+                record[name] = round(statistics.fmean(getattr(run, name) for run in group.runs))
+            record["train_seconds"] = statistics.fmean(run.train_seconds for run in group.runs)
+            records.append(record | next(changed))
+    return records
+
+
 def run_records(results: Sequence[RunResult]) -> list[dict[str, Any]]:
     """A flat dict for each run: what it is, its numbers, the average of each variant, and the settings that are not the
     preset's in some run. The averages, final accuracy and forgetting of an unfinished run are None."""
@@ -260,11 +294,21 @@ def _run_record(run: RunResult) -> dict[str, Any]:
     return record | {"path": str(run.path)}
 
 
+def _mean_and_deviation(name: str, values: Sequence[float]) -> dict[str, float | None]:
+    mean = statistics.fmean(values) if values else None
+    return {name: mean, f"{name}_std": statistics.stdev(values) if len(values) > 1 else None}
+
+
 def csv_text(records: Sequence[dict[str, Any]]) -> str:
     """The records as CSV; a record without a column of another one leaves it empty."""
     file = io.StringIO()
     columns = dict.fromkeys(name for record in records for name in record)
     writer = csv.DictWriter(file, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    for record in records:
+        writer.writerow({name: _cell(value) for name, value in record.items()})
     return file.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list) else value
