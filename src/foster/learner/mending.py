@@ -110,9 +110,9 @@ def remove_photos(
     """Remove kept photos. In closed form their features leave the sums, as if they had never been learned; a
     trained network stays as it is.
 
-    A photo is named by its file or by its id. It is taken out of every class that has it.
+    A photo is named by its file or by its id, behind the class id and a slash where several classes have it.
     """
-    chosen = {entry for text in wanted for entry in _meant(text, knowledge)}
+    chosen = {_meant(text, knowledge) for text in wanted}
     if knowledge.is_closed_form and knowledge.store:
         kept = set(zip(knowledge.store.kept_labels.tolist(), knowledge.store.kept_ids, strict=True))
         for label, photo in sorted(chosen - kept):
@@ -142,23 +142,30 @@ def remove_photos(
     checks: tuple[UpdateCheck, ...] = ()
     if knowledge.is_closed_form:
         after, checks = _solved_again(knowledge, after)
-    report = MendReport({}, removed=tuple(sorted({photo_id for _, photo_id in chosen})), checks=checks)
+    report = MendReport({}, removed=tuple(sorted(photo_id for _, photo_id in chosen)), checks=checks)
     return after.with_entry(report.record()), report
 
 
-def _meant(text: str, knowledge: Knowledge) -> set[Entry]:
-    """The entries of the photo that a text names: its file, or its id."""
+def _meant(text: str, knowledge: Knowledge) -> Entry:
+    """The photo that a text names: its file, or its id, alone or behind the class id and a slash."""
     wanted, file, resizing = text, user_path(Path(text)), knowledge.resizing
     if file.is_file():
         try:
             wanted = image_id(resizing(decode_photo(file, max(resizing.size))))
         except ImageError as error:
             raise DataError(f"'{text}' cannot be read: {error}") from None
-    meant = {(label, photo_id) for label, photo_id in knowledge.entries() if photo_id == wanted}
-    if not meant:
-        why = "the bundle has no such photo" if file.is_file() else "there is no such file, and no photo with this id"
-        raise DataError(f"cannot remove '{text}': {why}")
-    return meant
+    entries = sorted(knowledge.entries())
+    meant = [entry for entry in entries if wanted in (entry[1], f"{entry[0]:04d}/{entry[1]}")]
+    if len(meant) == 1:
+        return meant[0]
+    listed = ", ".join(f"{label:04d}/{photo_id} ('{knowledge.class_names[label]}')" for label, photo_id in meant)
+    if meant:
+        problem = f"several classes have it; name one of {listed}"
+    elif file.is_file():
+        problem = "the bundle has no such photo"
+    else:
+        problem = "there is no such file, and no kept photo with this id"
+    raise DataError(f"cannot remove '{text}': {problem}")
 
 
 def _regrouped(
