@@ -57,7 +57,6 @@ def test_a_module_beside_the_settings_is_found_again_from_anywhere(tmp_path: Pat
         ("lab_f", "raise SystemExit('no')", "SystemExit: no"),
         ("lab_g", "def", "SyntaxError"),
         ("not a name", None, "module"),
-        ("a\0b.py", None, "module"),
     ],
 )
 def test_what_cannot_be_imported_is_one_line(name: str, content: str | None, expected: str) -> None:

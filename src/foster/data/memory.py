@@ -106,9 +106,6 @@ class ExemplarMemory:
     def keep(self, /, **tensors: Tensor) -> None:
         """Keep tensors beside the exemplars: after `memory.keep(logits=logits)`, `exemplars(...)` has
         `beside["logits"]`. Each tensor has a row for each exemplar, in the order of `exemplars`."""
-        for name, tensor in tensors.items():
-            if len(tensor) != self.num_images:
-                raise ValueError(f"'{name}' has {len(tensor)} rows for {self.num_images} exemplars")
         parts = {name: tensor.split(self.counts.tolist()) for name, tensor in tensors.items()}
         self._rows = [
             {**rows, **_owned({name: part[k] for name, part in parts.items()})} for k, rows in enumerate(self._rows)

@@ -278,11 +278,7 @@ def _names_in(file: str, folder: Path | None, origin: str) -> list[str]:
         lines = read_limited(seen_from(folder, file), MAX_NAMES_BYTES).decode().splitlines()
     except (OSError, ValueError) as error:  # ValueError: it is not UTF-8, or the path has a NUL
         raise SettingsError(f"class_order: cannot read {short(file)}: {words_of(error)} (in {origin})") from None
-    names = [line.strip() for line in lines if line.strip()]
-    if len(names) < 2 or names[0].startswith("["):
-        count = counted(len(names), "name")
-        raise SettingsError(f"class_order: {count} in {short(file)}; write one class name a line (in {origin})")
-    return names
+    return [line.strip() for line in lines if line.strip()]
 
 
 def _is_of_run(path: Path) -> bool:

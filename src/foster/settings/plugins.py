@@ -107,8 +107,6 @@ def load_plugins(asked: Sequence[str], folder: Path | None = None) -> tuple[str,
 def _load(asked: str, folder: Path) -> str:
     """Import one plug-in. Returns its name, or its path if the name works in some folders only."""
     name = _module_name(asked)
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise SettingsError(f"plugins: {short(asked)} is neither the name of a module nor the path of one")
     file = (folder / user_path(asked)).resolve() if _is_path(asked) else None
     is_there = file is not None and file.exists()
     for place in ([file.parent] if file and is_there else []) + [Path.cwd(), folder]:

@@ -228,8 +228,8 @@ def test_a_csv_names_paths_relative_to_itself_with_or_without_a_header(tmp_path:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty"),
-        ("path,label\n", "has a header, but no images"),
+        ("", "names no images"),
+        ("path,label\n", "names no images"),
         ("a.png,cat\nb.png\n", "line 2 of"),
         ("a.png,\n", "class name is empty"),
         ("a.png,a\x07b\n", "control characters"),

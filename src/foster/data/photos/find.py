@@ -188,9 +188,7 @@ def _from_csv(path: Path) -> Photos:
     except csv.Error as error:
         raise DataError(f"{title} is not a CSV file in UTF-8: {error}") from None
     rows = [(number, [cell.strip() for cell in row]) for number, row in rows if any(cell.strip() for cell in row)]
-    if not rows:
-        raise DataError(f"{title} is empty; it should hold a path and a label on each line")
-    path_column, label_column, has_header = _columns(rows[0][1])
+    path_column, label_column, has_header = _columns(rows[0][1] if rows else [])
     items: list[ImageLike] = []
     labels: list[str] = []
     for number, row in rows[has_header:]:
@@ -199,7 +197,7 @@ def _from_csv(path: Path) -> Photos:
         items.append(path.parent / row[path_column])
         labels.append(class_name(row[label_column], f"line {number} of {title}"))
     if not items:
-        raise DataError(f"{title} has a header, but no images")
+        raise DataError(f"{title} names no images; it should hold a path and a label on each line")
     return Photos(items, tuple(labels), title)
 
 
