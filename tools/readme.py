@@ -70,7 +70,7 @@ def results_block(results: Sequence[RunResult]) -> str:
     notes = [REPOSITORY_NOTE] if "¹" in table else []
     notes += [_changes_note(scenarios)] if "²" in table else []
     several = orders(by_scenario((run for run in finished if run.evaluated_on == "test"), across_orders=True))
-    all_runs = [f'<details markdown="1"><summary>All {len(finished)} runs</summary>', table, *notes, "</details>"]
+    all_runs = [*notes, f'<details markdown="1"><summary>All {len(finished)} runs</summary>', table, "</details>"]
     tables = [*compared, *protocols(scenarios), *closed_forms(scenarios), *tiny_imagenet(scenarios), *several]
     return "\n\n".join([*tables, *all_runs, EXPLANATION])
 
@@ -170,7 +170,8 @@ def _beside(groups: Sequence[Group], paper: Group) -> tuple[str, ...]:
     for group in groups:
         alike = group.method == paper.method and group.augmentation == paper.augmentation
         if alike and group.recipe == PLUS and _has_published_order(group) and _is_on_test_images(group):
-            return *_average_and_final(group), _difference(group, statistics.fmean(paper.averages))
+            num_runs, average, final = _average_and_final(group)
+            return num_runs, f"{average}{_mark(group)}", final, _difference(group, statistics.fmean(paper.averages))
     return (ABSENT,) * 4
 
 
@@ -353,17 +354,22 @@ def _name(group: Group) -> str:
 
 
 def _marked(group: Group) -> str:
-    return f"{_name(group)} ²" if group.changes else _name(group)
+    return f"{_name(group)}{_mark(group)}"
+
+
+def _mark(group: Group) -> str:
+    return " ²" if group.changes else ""
 
 
 def _changes_note(scenarios: Mapping[str, Sequence[Group]]) -> str:
     notes = [
-        f"{scenario} {group.method}: {', '.join(group.changes)}"
+        f"{scenario} {_name(group)}: {', '.join(group.changes)}"
         for scenario, groups in sorted(scenarios.items())
         for group in groups
         if group.changes
     ]
-    return textwrap.fill(f"² Not with the preset's settings. {'; '.join(notes)}.", 120)
+    told = "; ".join(dict.fromkeys(notes))
+    return textwrap.fill(f"² Not with all settings of the preset and the recipe. {told}.", 120)
 
 
 def _difference(group: Group, theirs: float) -> str:

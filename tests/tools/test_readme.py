@@ -60,7 +60,7 @@ def test_a_run_with_other_settings_is_marked_and_not_set_beside_the_paper(
     block = results_block([read_result(path)])
     assert rows(block)[0]["paper"] == paper
     assert rows(block)[0]["method"] == ("foster ²" if note else "foster")
-    assert (f"² Not with the preset's settings. cifar100-b0-inc10 foster: {note}." in block) == bool(note)
+    assert (f"the recipe. cifar100-b0-inc10 foster: {note}." in block) == bool(note)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,17 @@ def test_the_better_recipe_stands_beside_the_papers_and_never_beside_its_numbers
     block = results_block([read_result(path) for path in runs])
     assert f"| `{scenario}` | 1 | 71.50 | 71.00 | 70.10 | +1.40 | 71.08 | +0.42 | 1 | 72.50 | 73.00 | +1.00 |" in block
     assert {row["method"]: row["paper"] for row in rows(block)} == {"foster plus": "–", "foster": "70.10"}
+
+
+def test_a_run_from_before_a_setting_of_its_recipe_is_marked(write_run):
+    scenario, options = "cifar100-b50-inc10", load_settings("cifar100-b50-inc10", recipe="plus").nested()["foster"]
+    older = {key: value for key, value in options.items() if key != "recall_first"}
+    for name, foster in {"now": options, "older": older}.items():
+        settings = {"recipe": "plus", "foster": foster}
+        run = read_result(write_run(name, scenario=scenario, augmentation="auto", settings=settings))
+        block = results_block([read_result(write_run("a", scenario=scenario, augmentation="auto")), run])
+        assert (f"{scenario} foster plus: recall_first=false." in block) == (foster is older)
+        assert ("foster plus ²" in block) == ("75.00 ²" in block) == (foster is older)
 
 
 def test_several_class_orders_have_a_mean_and_the_gain_is_that_in_the_same_order(write_run):

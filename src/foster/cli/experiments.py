@@ -313,9 +313,6 @@ def list_(
 
     Example: foster list methods foster
     """
-    from foster.settings.plugins import load_plugins
-
-    load_plugins(())
     if kind is None:
         for each, make in LISTINGS.items():
             # The names of backbones are left out: to know them, torch is imported, which takes seconds.

@@ -35,7 +35,7 @@ from foster.seeding import Address, initialisation
 from foster.settings.base import make
 from foster.settings.learner import CLOSED_FORM, LearnerSettings
 from foster.settings.methods import METHOD_SETTINGS
-from foster.settings.plugins import check_imported, load_plugins
+from foster.settings.plugins import check_imported
 from foster.system.files import user_path
 from foster.training.engine import Engine
 from foster.version import __version__
@@ -386,7 +386,6 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
     bundle, title = read_bundle(user_path(folder)), str(folder)
     facts = bundle.manifest
     try:
-        load_plugins(())
         check_imported(facts.plugins, "it")
         settings = make(LearnerSettings, facts.settings, f"bundle '{title}'")
         if settings.method != facts.method:

@@ -194,7 +194,8 @@ def told_settings(runs: Sequence[RunResult]) -> list[Told]:
     """For each run, the settings that are not those of its preset and recipe, by dotted key. A value and the `auto`
     that stands for it are the same.
 
-    A setting that this version does not know is told if the runs of the method differ in it.
+    A setting that this version does not know is told if the runs of the method differ in it. One of the recipe that is
+    newer than the run is told with the value that the preset has without the recipe.
     """
     used = [learning_settings(run) for run in runs]
     values: dict[tuple[str, str], set[str]] = {}
@@ -204,11 +205,13 @@ def told_settings(runs: Sequence[RunResult]) -> list[Told]:
     nearest = {scenario: _nearest_preset(scenario, runs) for scenario in {run.scenario for run in runs}}
     told = []
     for run, settings in zip(runs, used, strict=True):
-        usual = _usual_settings(nearest[run.scenario], run)
+        preset = nearest[run.scenario]
+        usual, plain = _usual_settings(preset, run.method, run.recipe), _usual_settings(preset, run.method)
+        newer = {key: value for key, value in plain.items() if key not in settings and key.startswith(f"{run.method}.")}
         told.append(
             {
                 key: value
-                for key, value in sorted(settings.items())
+                for key, value in sorted((newer | settings).items())
                 if (usual[key] != value if key in usual else len(values[run.method, key]) > 1)
             }
         )
@@ -244,14 +247,14 @@ def _nearest_preset(scenario: str, runs: Sequence[RunResult]) -> str | None:
     alike = [name for name in presets().values() if {load_settings(name).dataset} == datasets]
 
     def num_differences(preset: str) -> int:
-        pairs = [(learning_settings(run), _usual_settings(preset, run)) for run in members]
+        pairs = [(learning_settings(run), _usual_settings(preset, run.method, run.recipe)) for run in members]
         return sum(usual.get(key, value) != value for facts, usual in pairs for key, value in facts.items())
 
     return min(alike, key=num_differences, default=None)
 
 
-def _usual_settings(preset: str | None, run: RunResult) -> Mapping[str, Any]:
-    return _settings_of(preset, run.method, run.recipe, METHOD_SETTINGS.get(run.method))
+def _usual_settings(preset: str | None, method: str, recipe: str = "") -> Mapping[str, Any]:
+    return _settings_of(preset, method, recipe, METHOD_SETTINGS.get(method))
 
 
 @cache
