@@ -24,14 +24,14 @@ EXPLANATION = """\
 Average incremental accuracy in percent: the mean over all tasks, the first included, of the accuracy on all classes
 seen so far; mean ± sample standard deviation where n, the number of runs, is above 1. *Final* is the accuracy on all
 classes after the last task, in the table of all methods with `auto` where there is such a run. *Kept* is what a method
-keeps between tasks beside the weights of its network: images, or statistics. *Classifier* is what the number
-is of: the trained head, or the nearest mean of exemplars, by which the field reports iCaRL and PODNet, and its authors
-COIL. For FOSTER it is the head of the compressed network, as in the paper, and *boosted* is that of the network before
-compression; the paper's boosted values are read off its figure. Augmentation `plain` is crop, flip and brightness,
-which the published baselines used; `auto` adds AutoAugment and Cutout, which FOSTER used. *Class order* is the seed of
-the order in which classes arrive, 1993 in all published runs; another order is another problem, easier or harder by
-points, and has a row of its own. *Difference* is ours minus the paper's, where class order, augmentation and settings
-are those that the method's published number was made with. The tables are generated from the files in `results/` by
+keeps between tasks beside the weights of its network: images, statistics, or with `recall_first` the first network.
+*Classifier* is what the number is of: the trained head, or the nearest mean of exemplars, by which the field reports
+iCaRL and PODNet, and its authors COIL. For FOSTER it is the head of the compressed network, as in the paper, and
+*boosted* is that of the network before compression; the paper's boosted values are read off its figure. Augmentation
+`plain` is crop, flip and brightness, which the published baselines used; `auto` adds AutoAugment and Cutout, which
+FOSTER used. *Class order* is the seed of the order in which classes arrive, 1993 in all published runs; another order
+is another problem, easier or harder by points, and has a row of its own. *Difference* is ours minus the paper's, given
+only for the published class order, augmentation and settings. The tables are generated from the files in `results/` by
 `python tools/readme.py`."""
 
 PUBLISHED_ORDER = 1993
