@@ -153,3 +153,11 @@ def test_an_axis_has_a_point_a_variant_and_curves_a_name_each(outcome: Outcome):
     curves = Outcome(outcome.study.model_copy(update={"draw": "curves"}), outcome.runs)
     (axes,) = curves.figure().axes
     assert {text.get_text().split()[0] for text in axes.texts if text.get_position()[0] == 1.08} == {"small", "large"}
+
+
+def test_runs_of_one_seed_with_different_first_tasks_are_told(outcome: Outcome, write_run):
+    assert "first tasks" not in outcome.conditions()
+    accuracy = (91.0, 70.0, 40.0)
+    other = read_result(write_run("other", seed=1, accuracy=accuracy, task_sizes=(2, 2, 2)))
+    different = replace(outcome, runs={**outcome.runs, "small": [outcome.runs["small"][0], other]})
+    assert different.conditions().endswith("first tasks differ (90.00, 91.00 %)")

@@ -162,7 +162,16 @@ class Outcome:
         each = ", each with its own class order" if len(orders) > 1 else ""
         spread = "; mean ± sample standard deviation over n runs" if len(seeds) > 1 else ""
         hardware = ", ".join(sorted({run.hardware for run in self.all_runs}))
-        return f"{scenarios}; {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}{each}; on {hardware}{spread}"
+        told = f"{scenarios}; {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}{each}; on {hardware}{spread}"
+        return f"{told}{self._different_first_tasks()}"
+
+    def _different_first_tasks(self) -> str:
+        """A remark if runs of one method and seed do not have the same first task, which is part of every average."""
+        accuracies: dict[tuple[str, str, str], set[float]] = {}
+        for run in self.all_runs:
+            accuracies.setdefault((run.scenario, run.method, run.seeds), set()).add(run.accuracy[0])
+        different = sorted(set().union(*(each for each in accuracies.values() if len(each) > 1)))
+        return f"; first tasks differ ({', '.join(f'{value:.2f}' for value in different)} %)" if different else ""
 
     def _beside_paper(self) -> Grid:
         paper = {variant.name: variant.paper for variant in self.study.variants}
