@@ -5,6 +5,7 @@ import io
 import json
 import math
 import shutil
+import struct
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -142,6 +143,9 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "an image of no class": lambda base: altered(base, exemplars=[{**base["exemplars"][0], "class_id": 2}]),
     "an image without a hash": lambda base: altered(base, exemplars=[{**base["exemplars"][0], "file": "none.png"}]),
     "tasks of more classes": lambda base: altered(base, task_sizes=[2, 2]),
+    "no hash of the weights": lambda base: altered(
+        base, files={name: facts for name, facts in base["files"].items() if name != WEIGHTS}
+    ),
     "an unknown key": lambda base: altered(base, surprise=1),
     "one image twice": lambda base: altered(base, exemplars=[*base["exemplars"], base["exemplars"][0]]),
     "a share out of bounds": lambda base: altered(base, history=[{"new_classes": ["zero"], "held_out_share": 7}]),
@@ -206,7 +210,7 @@ def overlapping(names: list[str]) -> bytes:
     entries = [bytearray(DIRECTORY + entry) for entry in directory.split(DIRECTORY)[1:]]
     for entry in entries:
         entry[42:46] = bytes(4)
-    end = entries[-1].index(b"PK\5\6")
+    end = entries[-1].index(END)
     entries[-1][end + 16 : end + 20] = len(first).to_bytes(4, "little")
     return first + b"".join(entries)
 
@@ -221,10 +225,26 @@ def padded(names: list[str]) -> bytes:
     return bytes(content)
 
 
-DIRECTORY = b"PK\1\2"
+def layered(names: list[str]) -> bytes:
+    """A ZIP file in which the content of each entry holds the next entry."""
+    content, directory, offsets = bytes(1000), list[bytearray](), [0]
+    for name in reversed(names):
+        whole = zipped([(name, content)])
+        start = whole.rindex(DIRECTORY)
+        directory.insert(0, bytearray(whole[start : whole.rindex(END)]))
+        content = whole[:start]
+    for name, entry in zip(names, directory, strict=True):
+        entry[42:46] = offsets[-1].to_bytes(4, "little")
+        offsets.append(offsets[-1] + 30 + len(name))
+    size = sum(map(len, directory))
+    end = END + struct.pack("<4H2LH", 0, 0, len(names), len(names), size, len(content), 0)
+    return content + b"".join(directory) + end
 
 
-@pytest.mark.parametrize("made", [compressed, overlapping, padded])
+DIRECTORY, END = b"PK\1\2", b"PK\5\6"
+
+
+@pytest.mark.parametrize("made", [compressed, overlapping, layered, padded])
 def test_images_that_would_become_larger_than_their_file_are_refused(
     made: Callable[[list[str]], bytes], bundle: Path
 ) -> None:

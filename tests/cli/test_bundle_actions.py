@@ -204,3 +204,16 @@ def test_a_bundle_that_another_process_writes_is_left_alone(command: Command, bu
     assert done.code == 2
     assert "process" in done.err
     assert not Path("v2").exists()
+
+
+def test_files_that_are_not_taken_for_images_are_counted_aloud(command: Command, bundle: Path) -> None:
+    more = write_photos(Path("more"), three=9)
+    (more / "three" / "IMG_1.dng").write_bytes(b"x")
+    (more / "empty").mkdir()
+    done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
+    assert done.code == 0, done.err
+    for text in ("left out, without a readable image: empty", "passed over, not taken for images: 1 .dng"):
+        assert text in done.out
+        assert text in command("evaluate", "v2", more, "--device", "cpu").out
+    told = command("predict", "v2", more, "--device", "cpu").err
+    assert "1 .dng" in told

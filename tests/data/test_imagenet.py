@@ -132,6 +132,15 @@ def test_a_folder_is_a_class_with_all_photos_below_it(tmp_path: Path) -> None:
     assert found["n10"] == [str(tmp_path / "n10" / name) for name in names]
 
 
+def test_two_folders_of_one_class_name_are_one_class(tmp_path: Path) -> None:
+    write(tmp_path, "cat/1.jpg", "cat /2.jpg", "dog/3.jpg")
+    found = class_folders(tmp_path)
+    assert {name: sorted(Path(path).name for path in paths) for name, paths in found.items()} == {
+        "cat": ["1.jpg", "2.jpg"],
+        "dog": ["3.jpg"],
+    }
+
+
 def test_a_folder_without_photos_is_named(tmp_path: Path) -> None:
     write(tmp_path, "a/1.jpg", "b/notes.txt")
     with pytest.raises(DataError, match=": b;"):

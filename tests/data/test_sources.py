@@ -92,6 +92,8 @@ IMAGES = ImageSet(torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.arange(6) % 
     [
         ((IMAGES, replace(IMAGES, class_names=("a", "c"))), "classes"),
         ((replace(IMAGES, class_names=("a", "b", "c")),) * 2, "3 classes, not 2"),
+        ((replace(IMAGES, class_names=("a", "a")),) * 2, "same name"),
+        ((IMAGES, replace(IMAGES, stack=torch.zeros(6, 3, 9, 8, dtype=torch.uint8))), r"two sizes.*8.*9"),
         ((IMAGES, replace(IMAGES, labels=torch.arange(6))), "0 to 1"),
         ((IMAGES.select(IMAGES.labels == 1), IMAGES), "'a'"),
     ],

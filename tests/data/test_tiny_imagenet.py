@@ -3,13 +3,16 @@
 import hashlib
 import zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
+from foster.data import tiny_imagenet
 from foster.data.images import ImageSet
+from foster.data.photos.decode import decoded_by
 from foster.data.sources import Request
 from foster.data.tiny_imagenet import read_tiny_imagenet
 from foster.errors import DataError
@@ -48,14 +51,16 @@ def published(tmp_path: Path) -> Published:
 
 @pytest.mark.parametrize("given", ["folder", "parent"])
 def test_photos_and_labels_are_read_with_classes_in_the_order_of_their_ids(
-    published: Published, tmp_path: Path, given: str
+    published: Published, tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tiny_imagenet, "decoded", partial(decoded_by, target_side=64, batch_size=4))
     train, test = read(published, tmp_path / published.folder if given == "folder" else tmp_path)
     assert train.class_names == test.class_names == ("n01443537", "n02124075")
     assert (train.labels.tolist(), test.labels.tolist()) == ([0, 0, 0, 1, 1, 1], [1, 0])
     assert train.images.shape == (6, 3, 64, 64)
     mean = train.images.float().mean((2, 3))
     torch.testing.assert_close(mean[0], torch.tensor([30.0, 200.0, 30.0]), atol=4, rtol=0)
+    torch.testing.assert_close(mean[4], torch.tensor([200.0, 30.0, 30.0]), atol=4, rtol=0)
     assert len(set(mean[2].round().tolist())) == 1, "a grey photo has three equal channels"
 
 

@@ -80,7 +80,7 @@ def unknown(text: str, known_options: set[str]) -> Iterator[str]:
             and not word.endswith((".toml", ".zip"))
         ):
             module = name if name.startswith("foster.") else f"foster.{name}"
-            is_known = name in KEYS | TABLES or is_importable(module) or name == "foster.plugins"  # an entry point
+            is_known = name in KEYS | TABLES or is_importable(module)
         else:
             continue
         if not is_known:

@@ -167,6 +167,8 @@ def test_a_forgotten_class_leaves_nothing_but_the_classes_that_stay(weights: Pat
     without.learn(digits("one", "two"))
     without.learn(digits("three"))
     learner.forget("Anna")
+    assert learner.knowledge.temperature == pytest.approx(without.knowledge.temperature, rel=1e-3)
+    assert learner.knowledge.history[-1]["unknown_threshold"] == learner.knowledge.familiarity.threshold
     torch.testing.assert_close(direction(learner), direction(without), rtol=1e-4, atol=1e-6)
     bundle, other = learner.save(tmp_path / "forgotten"), without.save(tmp_path / "never")
     assert "Anna" not in (bundle / "bundle.json").read_text(encoding="utf-8")
@@ -229,6 +231,9 @@ def test_a_removed_photo_was_never_learned(weights: Path) -> None:
     assert wanted not in {photo_id for _, photo_id in learner.knowledge.exemplars.entries()}
     with pytest.raises(DataError, match=f"'{wanted}'"):
         learner.remove_photos(wanted)
+    zeros = [photo for photo, label in zip(store.ids, store.labels.tolist(), strict=True) if label == 0]
+    with pytest.raises(DataError, match=r"last photo of class 'zero'"):
+        learner.remove_photos(*zeros[1:])
 
 
 def test_a_photo_that_stays_in_the_sums_is_not_said_to_be_removed(weights: Path) -> None:

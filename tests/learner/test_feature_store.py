@@ -31,6 +31,13 @@ def test_the_part_of_a_class_whose_features_are_kept_in_part_is_estimated_as_if_
     torch.testing.assert_close(in_part.second_moment, without.second_moment)
 
 
+def test_the_limit_of_kept_features_counts_those_of_all_learns() -> None:
+    store = store_of([0, 1, 0], per_class=2)
+    again = store.added(some_features(3, seed=1), torch.tensor([0, 1, 1]), ["a", "b", "c"], 2, 2)
+    assert torch.bincount(again.kept_labels).tolist() == [2, 2]
+    assert again.kept_ids == ("photo-0", "photo-1", "photo-2", "b")
+
+
 def test_a_photo_without_kept_features_stays_in_the_sums_and_in_the_list() -> None:
     store = store_of([0, 0, 0], per_class=2)
     left = store.without({(0, "photo-0"), (0, "photo-2")})

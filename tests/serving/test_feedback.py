@@ -7,9 +7,12 @@ from PIL import Image
 from servers import photo, queue
 
 import foster
+from foster.data.photos.decode import MAX_FILE_BYTES
 from foster.data.photos.find import find_photos, folder_name
 from foster.errors import DataError, FolderError
+from foster.serving import feedback as feedback_module
 from foster.serving.feedback import FeedbackFolder, PhotosToLabel, preview
+from foster.system.files import read_limited
 
 
 def files_in(folder: Path) -> dict[str, list[str]]:
@@ -129,3 +132,23 @@ def test_a_preview_is_small_and_upright() -> None:
     with Image.open(io.BytesIO(preview(file.getvalue()))) as shown:
         assert shown.format == "JPEG"
         assert shown.size == (320, 1280)
+
+
+def test_a_file_that_cannot_be_read_is_looked_at_once_and_a_huge_one_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, opened = queue(tmp_path / "queue", 1), list[str]()
+    (folder / "broken.png").write_bytes(b"broken")
+    with (folder / "huge.png").open("wb") as file:
+        file.write(photo())
+        file.truncate(MAX_FILE_BYTES + 1)  # a hole: it takes no room
+
+    def read(path: Path, max_bytes: int) -> bytes:
+        opened.append(path.name)
+        return read_limited(path, max_bytes)
+
+    monkeypatch.setattr(feedback_module, "read_limited", read)
+    waiting = PhotosToLabel(folder, FeedbackFolder(tmp_path / "feedback"))
+    for _ in range(3):
+        assert [entry.name for entry in waiting.all()] == ["1-photo.png"]
+    assert sorted(opened) == ["1-photo.png", "broken.png", "huge.png"]

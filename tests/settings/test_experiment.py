@@ -218,3 +218,6 @@ def test_a_class_order_is_read_from_a_file_beside_the_settings(tmp_path: Path, m
     assert load_settings("digits", ["class_order=order.txt"]) == settings
     with pytest.raises(SettingsError, match=r"^class_order: .*nothing\.txt"):
         load_settings("digits", ["class_order=nothing.txt"])
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(SettingsError, match=r"^class_order: .*empty\.txt"):
+        load_settings("digits", ["class_order=empty.txt"])

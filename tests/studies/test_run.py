@@ -54,6 +54,10 @@ def test_only_finished_results_of_the_same_plug_ins_are_taken(tmp_path: Path, mo
     assert is_taken()
     assert not is_taken(finished=False)
     assert is_taken(environment={"plugins": {"lab": "a"}})
+    settings = results["settings"]
+    with_former = {former: settings | {"wa": settings["wa"] | {"align_teacher": former}} for former in (False, True)}
+    assert is_taken(settings=with_former[False])
+    assert not is_taken(settings=with_former[True]), "trained with a setting that is gone"
     assert not is_taken(environment={"plugins": {"lab": "b"}})
 
 

@@ -15,10 +15,11 @@ import tiny_sweeps
 from held import held
 from tiny_runs import records_of
 
+import foster
 from foster.errors import DeviceError
 from foster.sweep import job as sweep_job
 from foster.sweep.grid import PlannedRun, plan_runs
-from foster.sweep.job import Slot, find_slots, visible_gpus
+from foster.sweep.job import Slot, environment_for, find_slots, visible_gpus
 from foster.sweep.run import status_of, sweep
 from foster.system.locking import writer_of
 from foster.system.signals import Stopped
@@ -240,3 +241,15 @@ def test_gpus_keep_the_names_under_which_they_were_made_visible(monkeypatch: pyt
     assert visible_gpus() == ["5", "6"], "CUDA looks no further than to what is no GPU"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert visible_gpus() == ["0", "1"]
+
+
+def test_every_run_gets_its_share_of_the_cores_and_this_very_package(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    found = environment_for(2)
+    assert found["OMP_NUM_THREADS"] == "4"
+    assert found["PYTHONPATH"] == f"{Path(foster.__file__).parents[1]}{os.pathsep}mine"
+    assert environment_for(100)["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert environment_for(2)["OMP_NUM_THREADS"] == "3", "what the user says stays"

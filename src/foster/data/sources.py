@@ -76,9 +76,11 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     train, test = read(request)
     names = train.class_names
     without = [name for name, count in zip(names, train.class_counts().tolist(), strict=True) if not count]
-    labels = torch.cat([train.labels, test.labels])
+    labels, sizes = torch.cat([train.labels, test.labels]), (train.image_size, test.image_size)
     problems = {
         "the training and the test images name different classes": names != test.class_names,
+        "two of its classes have the same name": len(set(names)) < len(names),
+        f"the training and the test images are of two sizes, {sizes}": sizes[0] != sizes[1],
         f"it has {len(names)} classes, not {facts.num_classes} as announced": facts.num_classes not in (0, len(names)),
         f"the labels must lie in 0 to {len(names) - 1}": bool(((labels < 0) | (labels >= len(names))).any()),
         f"there is no training image of the classes {without[:5]}": bool(without),

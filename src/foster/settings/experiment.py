@@ -278,7 +278,10 @@ def _names_in(file: str, folder: Path | None, origin: str) -> list[str]:
         lines = read_limited(seen_from(folder, file), MAX_NAMES_BYTES).decode().splitlines()
     except (OSError, ValueError) as error:  # ValueError: it is not UTF-8, or the path has a NUL
         raise SettingsError(f"class_order: cannot read {short(file)}: {words_of(error)} (in {origin})") from None
-    return [line.strip() for line in lines if line.strip()]
+    names = [line.strip() for line in lines if line.strip()]
+    if not names:
+        raise SettingsError(f"class_order: {short(file)} is empty; write one class name a line (in {origin})")
+    return names
 
 
 def _is_of_run(path: Path) -> bool:

@@ -9,12 +9,22 @@ from foster.experiment.parts import has_same_plugins
 from foster.reports.results import RunResult, read_result
 from foster.settings.base import FREE_SETTINGS, flat, make
 from foster.settings.experiment import Settings
-from foster.settings.methods import METHOD_SETTINGS
 from foster.studies.outcome import Outcome
 from foster.studies.study import PlannedStudy, distinct_runs
 from foster.sweep import run as sweep
 from foster.sweep.grid import PlannedRun
 from foster.system.output import show
+
+WITHOUT_EFFECT = {
+    "distillation_weight": 1.0,
+    "align_teacher": False,
+    "align_student": False,
+    "align_exponent_base": 1.0,
+    "compress_start": "auto",
+    "analytic_features": 0,
+    "analytic_weight": 1.0,
+}.items()
+"""Former settings of FOSTER in results files, with the values at which they have no effect."""
 
 
 def run_studies(
@@ -79,10 +89,10 @@ def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResu
 
 
 def _settings_of(result: RunResult) -> Settings:
-    """The settings of a run, without those of its method that this version does not have any more."""
-    settings, method = dict(result.settings), METHOD_SETTINGS.get(result.method)
-    if method and isinstance(options := settings.get(result.method), dict):
-        settings[result.method] = {key: value for key, value in options.items() if key in method.model_fields}
+    """The settings of a run. Raises SettingsError if it was trained with one that this version does not have."""
+    settings = dict(result.settings)
+    if isinstance(options := settings.get(result.method), dict):
+        settings[result.method] = {key: value for key, value in options.items() if (key, value) not in WITHOUT_EFFECT}
     return make(Settings, settings, str(result.path))
 
 

@@ -1,5 +1,6 @@
 """Which photos there are, and of which classes: folders, CSV files, lists, arrays with labels; what is refused."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,15 +35,19 @@ def test_what_is_passed_over_in_a_folder_is_counted(tmp_path: Path) -> None:
     folder = write_classes(tmp_path, cat=2, dog=1, empty=0, phone=0)
     for name in ("cat/a.DNG", "cat/b.dng", "cat/IMG_0001", "phone/c.dng", "notes.txt", "loose.png", ".hidden.dng"):
         (folder / name).write_bytes(b"x")
+    (folder / "cat" / "link").symlink_to(tmp_path.parent)
     photos = find_photos(folder)
     assert photos.labels == ("cat", "cat", "dog")
     assert photos.empty_classes == ("empty", "phone")
     assert photos.passed_over == {
         ".dng": 3,
         "without an ending": 1,
+        "linked folder(s)": 1,
         "beside the class folders": 2,
     }
-    assert passed_over_text(photos.passed_over) == ("3 .dng, 2 beside the class folders, 1 without an ending")
+    assert passed_over_text(photos.passed_over) == (
+        "3 .dng, 2 beside the class folders, 1 linked folder(s), 1 without an ending"
+    )
 
 
 def test_folders_are_walked_in_order_and_single_files_need_no_known_ending(tmp_path: Path) -> None:
@@ -256,3 +261,18 @@ def test_wrong_folders_say_what_is_expected(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=re.escape(fact)):
             find_photos(source)
+
+
+def test_a_folder_that_cannot_be_read_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_classes(tmp_path, open=1, closed=1)
+    scan = os.scandir
+
+    def refusing(path: str | os.PathLike[str]) -> object:
+        if Path(path).name == "closed":
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    found = find_files(tmp_path)
+    assert found.images == [tmp_path / "open" / "0.png"]
+    assert found.passed_over == {"unreadable folder(s)": 1}

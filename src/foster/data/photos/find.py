@@ -33,6 +33,7 @@ MOST_NAME_BYTES = 255
 """The longest file name of common file systems."""
 
 WITHOUT_ENDING = "without an ending"
+LINKED_FOLDERS, UNREADABLE_FOLDERS = "linked folder(s)", "unreadable folder(s)"
 BESIDE_CLASSES = "beside the class folders"
 
 SPLIT_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
@@ -265,7 +266,7 @@ def _is_one(array: NDArray[Any] | Tensor) -> bool:
 
 
 class FoundFiles(NamedTuple):
-    """Image files, and how many others were passed over, by the endings of their names."""
+    """Image files, and how many others were passed over, by the endings of their names or by what they are."""
 
     images: list[Path]
     passed_over: Counter[str]
@@ -282,15 +283,19 @@ def find_files(folder: Path) -> FoundFiles:
     def is_seen(name: str) -> bool:
         return not name.startswith(".")
 
-    for parent, folders, files in os.walk(folder):
+    def is_unreadable(error: OSError) -> None:
+        passed_over[UNREADABLE_FOLDERS] += 1
+
+    for parent, folders, files in os.walk(folder, onerror=is_unreadable):
         folders[:] = sorted(filter(is_seen, folders), key=natural_order)
+        passed_over[LINKED_FOLDERS] += sum(Path(parent, name).is_symlink() for name in folders)
         for name in sorted(filter(is_seen, files), key=natural_order):
             ending = Path(name).suffix.lower()
             if ending in SUFFIXES:
                 images.append(Path(parent, name))
             else:
                 passed_over[shown(ending) or WITHOUT_ENDING] += 1
-    return FoundFiles(images, passed_over)
+    return FoundFiles(images, +passed_over)
 
 
 def found_files(paths: Iterable[str | Path]) -> FoundFiles:

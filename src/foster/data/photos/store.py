@@ -102,7 +102,7 @@ def refuse_too_many(unreadable: Sequence[Unreadable], num_photos: int, title: st
     if len(unreadable) > limit:
         raise DataError(
             f"stopped at {len(unreadable)} unreadable of {num_photos} photos of {title} (limit {limit}): "
-            f"{listed(unreadable)}; mend or remove them, or raise max_unreadable"
+            f"{listed(unreadable)}; mend or remove them, or raise max_unreadable (of a run: photos.max_unreadable)"
         )
 
 
@@ -658,7 +658,7 @@ def _read(stack: Stack, kept: Sequence[int], photos: Photos, unreadable: list[Un
 
 def none_readable(unreadable: Sequence[Unreadable], title: str) -> DataError:
     """The error if all photos that were tried are unreadable."""
-    return DataError(f"no image of {title} can be read: {listed(unreadable)}")
+    return DataError(f"no image of {title} can be read, of {len(unreadable)} tried: {listed(unreadable)}")
 
 
 def typical_photo_side(photos: Photos) -> int:
