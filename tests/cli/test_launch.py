@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from foster.cli.experiments import resume
+from foster.errors import FolderError
 from foster.experiment.folder import RunFolder
 from foster.settings.experiment import Settings, load_settings
 
@@ -43,3 +44,15 @@ def test_where_and_how_it_computes_may_change_and_is_kept_for_the_next_time(begu
 def test_a_new_place_of_the_data_is_kept_for_the_next_time(begun: Path):
     resume(begun, data=Path("second"), quiet=True)
     assert RunFolder(begun).settings() == tiny("data=second")
+
+
+def test_a_finished_run_is_not_run_again_and_other_settings_of_it_are_refused(
+    begun: Path, capsys: pytest.CaptureFixture[str]
+):
+    resume(begun, quiet=True)
+    before = (begun / "results.json").read_bytes()
+    resume(begun, ["checkpoint_minutes=3"])
+    assert "is finished" in capsys.readouterr().err
+    assert (begun / "results.json").read_bytes() == before
+    with pytest.raises(FolderError, match="seed = 1993, not 5"):
+        resume(begun, ["seed=5"])

@@ -81,6 +81,8 @@ def test_a_new_run_takes_no_folder_that_holds_anything_and_leaves_it_as_it_is(tm
         with pytest.raises(FolderError, match=reason):
             begin(tiny_settings(), RunFolder(path), ignore, StopRequest())
         assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(FolderError, match=r"seed = 1993, not 2;"):
+        begin(tiny_settings("foster", "seed=2"), RunFolder(begun), ignore, StopRequest())
     folder.write_results({"finished": True})
     with pytest.raises(FolderError, match="finished"):
         folder.check_free()

@@ -184,7 +184,7 @@ def long_runs(write_run):
                 accuracy=(90.0, 60.0 + k / 10),
                 boosted=(90.0, 61.0),
                 settings={f"a_rather_long_setting_number_{key}": f"{k}-and-some-more-letters" for key in range(6)}
-                | {"folder": f"$\\nothing{k}$", "class_order": [f"class {(k + index) % 100}" for index in range(100)]},
+                | {"folder": f"$\\nothing{k}$", "some_classes": [f"class {(k + index) % 100}" for index in range(100)]},
             )
         )
         for k in range(4)

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from foster.reports.groups import by_scenario, share_orders, titled
+from foster.reports.groups import by_scenario, comparable_groups, share_orders, titled
 from foster.reports.results import read_result
 from foster.reports.tables import accuracy_grids, run_records, summary_grids, summary_records
 from foster.settings.experiment import load_settings
@@ -175,12 +175,12 @@ def test_the_same_recipe_and_seed_counts_once_and_the_tables_say_so_below_them(w
     group, other = groups_of(*paths)
     assert [(run.seed, run.accuracy[-1]) for run in group.runs] == [(1, 80.0), (2, 70.0)]
     assert group.averages == [85.0, 80.0]
-    assert (group.name, group.num_repeated, other.num_repeated) == ("foster", 1, 0)
+    assert (group.name, len(group.repeated), len(other.repeated)) == ("foster", 1, 0)
     results = [read_result(path) for path in paths]
     summary, *_ = summary_grids(results, across_orders=True)
-    assert "1 run" in summary.note
+    assert summary.note.endswith(f": {paths[2].parent}")
     assert summary.best, "the rows can be compared all the same"
-    assert "1 run" in accuracy_grids(results)[0].note
+    assert accuracy_grids(results)[0].note.endswith(summary.note)
 
 
 def test_the_same_class_order_is_no_other_run_however_it_is_said(write_run):
@@ -190,13 +190,29 @@ def test_the_same_class_order_is_no_other_run_however_it_is_said(write_run):
         write_run("c", seed=5, settings=settings(seed=5, order_seed=1993)),
     )
     assert [run.seeds for run in group.runs] == ["5/1993", "1993"]
-    assert group.num_repeated == 1
+    assert len(group.repeated) == 1
     order = ["one", "two"]
     (group,) = groups_of(
         write_run("d", settings=settings(class_order=order, order_seed=7)),
         write_run("e", settings=settings(class_order=order, order_seed=None)),
     )
     assert [run.seeds for run in group.runs] == ["1993"]
+
+
+def test_runs_of_two_given_class_orders_are_not_averaged_and_not_compared(write_run):
+    orders = (["one", "two"], ["one", "two"], ["two", "one"])
+    results = [
+        read_result(write_run(str(seed), seed=seed, settings=settings(seed=seed, class_order=order)))
+        for seed, order in enumerate(orders)
+    ]
+    (grid,) = summary_grids(results)
+    rows = [[row[grid.header.index(name)] for name in ("method", "class order", "n")] for row in grid.rows]
+    assert sorted((method, n) for method, _, n in rows) == [("foster", "1"), ("foster", "2")]
+    assert all(order.startswith("given ") for _, order, _ in rows)
+    assert "class orders cannot be compared" in grid.note
+    assert len(list(comparable_groups(results))) == 2
+    (together,) = summary_grids(results, across_orders=True)
+    assert together.rows[0][together.header.index("n")] == "3"
 
 
 def test_given_tasks_have_one_order_so_their_seeds_are_averaged(write_run):
@@ -230,6 +246,10 @@ def test_a_recipe_of_the_users_own_is_told_by_what_it_changes_in_the_preset(writ
     (group,) = groups_of(write_run("a", settings=settings("batch_size=64", recipe="mine")))
     assert group.name == "foster mine"
     assert group.shared == ("batch_size=64",)
+    (group,) = groups_of(
+        write_run("b", settings=settings("recipe=plus", "foster.temperature=3") | {"recipe": "plus+my"})
+    )
+    assert (group.recipe, group.changes) == ("plus+my", ("temperature=3.0",))
 
 
 def test_the_memory_of_others_is_not_told_of_a_method_without_one(write_run):

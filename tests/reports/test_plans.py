@@ -24,6 +24,6 @@ def test_a_plan_has_a_row_a_task_and_its_totals():
     assert "boost" in text
     assert all(fact in text for fact in (f"{plan.total_epochs:,}", f"{plan.total_steps:,}", " 200 ", "37.5 KiB"))
     assert "estimated time: not known" in text
-    assert "images: the mean" in text, "there are 178 to 183 images of a digit"
+    assert "images: from the mean" in text, "there are 178 to 183 images of a digit"
     assert "images: the mean" not in shown(make_plan(load_settings("cifar100-b0-inc20")))
     assert "photos:" not in text

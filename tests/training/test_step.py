@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.feed import Batch
+from foster.errors import TrainingError
 from foster.settings.fit import FitSettings
 from foster.system.processes import ProcessGroup
 from foster.training.engine import Engine
@@ -90,3 +91,11 @@ def test_gradients_and_losses_are_averaged_over_all_processes_inside_the_step(
         assert step.loss_sums.tolist() == pytest.approx([4 / 2 * 6])
     finally:
         torch.distributed.destroy_process_group()
+
+
+def test_an_objective_that_returns_a_number_is_told_what_to_return() -> None:
+    network = OneNumber()
+    optimizer = Optimizer(network, FitSettings(epochs=1), CPU)
+    step = Step(network, lambda images, labels: network.weight.square(), optimizer, ENGINE)
+    with pytest.raises(TrainingError, match=r"by name.*not a Tensor"):
+        step(batch(2))

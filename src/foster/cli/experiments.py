@@ -98,7 +98,9 @@ def resume(
     from foster.experiment.run import go_on
 
     run_folder = RunFolder(folder)
-    if run_folder.holds_run and run_folder.is_finished and not overrides:
+    if run_folder.holds_run and run_folder.is_finished:
+        if overrides:
+            run_folder.check_same(run_folder.settings(overrides, plugins=plugins, trusts_plugins=trusts_plugins))
         output.complain(f"'{folder}' is finished; nothing is left to do")
     else:
         settings = run_folder.settings(overrides or [], plugins=plugins, trusts_plugins=trusts_plugins)
@@ -201,8 +203,9 @@ def sweep(
 ) -> None:
     """Train every combination of comma lists: method=foster,replay seed=1993,1,2 is six runs.
 
-    A range is drawn from at random: foster.boost.learning_rate=log:0.01..0.3 --samples 20 is 20 runs, evenly spread in
-    the logarithm; batch_size=32..256 draws whole numbers. Choose with validation_share=0.1, not on test images.
+    A range is drawn from at random: foster.boost.learning_rate=log:0.01..0.3 --samples 20 is 20 runs with random
+    values, each order of magnitude equally likely; batch_size=32..256 draws whole numbers. Choose with
+    validation_share=0.1, not on test images.
 
     Each run has its own process, folder (OUT/NAME), settings (OUT/NAME.toml) and log (OUT/NAME.log); NAME is
     SCENARIO-METHOD-sSEED and what else is given here. A run that fails does not stop the others. A value that is itself
@@ -389,11 +392,16 @@ LISTINGS: dict[str, Callable[[], dict[str, str]]] = {
 
 
 def _shown(kind: str, name: str, listing: dict[str, str]) -> str:
+    from foster.settings.base import flat
     from foster.settings.experiment import load_settings
     from foster.settings.toml import packaged_text
 
     if kind == "presets":  # or a settings file, or the folder of a run
-        return load_settings(name).toml()
+        settings = load_settings(name)
+        shown = flat(settings.nested())
+        unset = [key for key, value in flat(settings.complete()).items() if key not in shown or value is None]
+        told = _comment(f"Without a value: {', '.join(key for key in unset if not settings.why_unused(key))}.")
+        return "\n".join([settings.toml(), *told, ""])
     if name not in listing:
         raise SettingsError(f"unknown {kind.removesuffix('s')} '{name}'{suggestion(name, listing)}")
     if kind == "methods":

@@ -24,7 +24,7 @@ IsPromoting = Annotated[bool, typer.Option("--promote", help="Point the link 'cu
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 IsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IsJsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only warnings.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress: only warnings and the result.")]
 Jobs = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="How many runs share the CPU.")]
 JobsPerGpu = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="How many runs share each visible GPU.")]
 Cluster = Annotated[

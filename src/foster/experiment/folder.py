@@ -82,12 +82,15 @@ class RunFolder:
                 "put its files back, or start a new run in another folder"
             )
 
-    def check_free(self) -> None:
-        """A new run needs a folder that does not hold anything yet, and to which nobody writes."""
+    def check_free(self, settings: Settings | None = None) -> None:
+        """A new run needs a folder that does not hold anything yet, and to which nobody writes. Of an unfinished run
+        with other `settings` than these, the error says which differ."""
         if not self.is_written:
             return
         if self.path.is_dir() and (writer := writer_of(self.path)):
             raise FolderError(f"'{self.path}' is being written by {writer}; wait for it or stop it")
+        if settings is not None and self.holds_run and not self.is_finished:
+            self.check_same(settings)
         self._check_empty()
 
     def _check_empty(self) -> None:

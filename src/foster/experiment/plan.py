@@ -158,7 +158,7 @@ class Plan:
         )
         yield f"estimated memory while training: {size_text(self.training_bytes)}, and what torch itself needs"
         if self.facts.num_train % self.facts.num_classes:
-            yield "images: the mean; the classes differ in size, and a task may have a few more or fewer"
+            yield "images: from the mean over classes, which differ in size"
         if self.photos:
             size = f"{size_text(self.photo_bytes)} of decoded photos"
             yield f"photos: the largest task and the test have about {size}, which {PLACES_OF_PHOTOS[self.photos]}"
@@ -166,7 +166,9 @@ class Plan:
             yield "estimated time: not known; 'foster plan --measure' times a few steps"
         else:
             pace = f"{self.time.steps_a_second:,.1f} steps a second"
-            yield f"estimated time: {duration(self.time.seconds)}, at {pace} ({self.time.source})"
+            yield f"estimated time of the steps: {duration(self.time.seconds)}, at {pace} ({self.time.source})"
+            heads = "" if all(task.phases for task in self.tasks[1:]) else ", and computing the heads"
+            yield f"not included: evaluation, the choice of exemplars{heads}"
 
 
 def make_plan(

@@ -279,7 +279,7 @@ class Finished(NamedTuple):
 
 def begin(settings: Settings, folder: RunFolder, listener: events.Listener, stop: StopRequest) -> Finished:
     """A new run in a folder that holds nothing yet."""
-    folder.check_free()
+    folder.check_free(settings)
     # Data, device, backbone and a first task that is taken over are checked here, before the folder is made.
     experiment = Experiment(settings, folder, listener, stop)
     first_task(settings)

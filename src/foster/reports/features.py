@@ -42,9 +42,10 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
     """
     if any(archive.task_sizes != archives[0].task_sizes for archive in archives):
         raise DataError("the runs of a t-SNE figure must have the same tasks")
-    num_tasks = min(_num_kept(archive) for archive in archives)
+    fewest = min(archives, key=_num_kept)
+    num_tasks = _num_kept(fewest)
     if not num_tasks:
-        raise DataError(f"'{archives[0].folder}' keeps no networks; run it with keep_networks=true")
+        raise DataError(f"'{fewest.folder}' keeps no networks; run it with keep_networks=true")
     tasks = np.unique(
         np.linspace(0, num_tasks - 1, min(num_tasks, MOST_PANELS if columns(2) == 2 else NARROW_PANELS))
         .round()

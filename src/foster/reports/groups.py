@@ -19,7 +19,7 @@ from foster.system.counts import counted
 from foster.system.output import printable
 
 TOLD_ELSEWHERE = frozenset(
-    {*FREE_SETTINGS, *("seed", "order_seed", "recipe", "method")}
+    {*FREE_SETTINGS, *("seed", "order_seed", "class_order", "recipe", "method")}
     | {"dataset", "base_classes", "increment", "task_sizes", "tasks"}  # in the name of the scenario
 )
 """Settings that do not change what is learned, and those that have a column of their own in a table."""
@@ -44,8 +44,8 @@ class Group:
     """Those of them that all groups of the scenario share; a title has them once."""
     remark: str = ""
     """What makes the group incomparable, such as `(unfinished, 2 tasks)`."""
-    num_repeated: int = 0
-    """How many other runs with the same seeds are left out."""
+    repeated: tuple[RunResult, ...] = ()
+    """Other runs with the same seeds, which are left out."""
 
     @property
     def recipe(self) -> str:
@@ -68,9 +68,9 @@ class Group:
         return all(run.finished for run in self.runs)
 
     @property
-    def order(self) -> int | None:
-        """The seed of the class order that all runs share; None where they differ, or where the order is given."""
-        orders = {run.order_seed for run in self.runs}
+    def order(self) -> int | str | None:
+        """The class order that all runs share; None where they differ, or where the tasks are given."""
+        orders = {run.order for run in self.runs}
         return orders.pop() if len(orders) == 1 else None
 
     @property
@@ -91,7 +91,7 @@ def keeps_all_images(method: str) -> bool:
 
 def share_orders(groups: Iterable[Group]) -> bool:
     """Whether all groups have runs of the same class orders, without which their numbers cannot be compared."""
-    return len({frozenset(run.order_seed for run in group.runs) for group in groups}) == 1
+    return len({frozenset(run.order for run in group.runs) for group in groups}) == 1
 
 
 def by_scenario(results: Iterable[RunResult], *, across_orders: bool = False) -> dict[str, list[Group]]:
@@ -123,7 +123,7 @@ def comparable_groups(
     """The groups of each scenario, augmentation and class order, under a title that names these three; with
     `across_orders` the groups of all class orders together."""
     for scenario, groups in by_scenario(results, across_orders=across_orders).items():
-        parts: dict[tuple[str, int | None], list[Group]] = {}
+        parts: dict[tuple[str, int | str | None], list[Group]] = {}
         for group in groups:
             parts.setdefault((group.augmentation, None if across_orders else group.order), []).append(group)
         for (augmentation, order), part in parts.items():
@@ -137,7 +137,7 @@ def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
     shared = _shared(runs, told)
     alike: dict[tuple[Any, ...], list[RunResult]] = {}
     for run, changes in sorted(zip(runs, told, strict=True), key=lambda each: each[0].seed):
-        order = None if across_orders else run.order_seed
+        order = None if across_orders else run.order
         remark = _remark(run)
         # Two folders of photos may make scenarios of one name; an unfinished run has some of the classes only.
         classes = frozenset(run.classes) if run.finished else None
@@ -145,11 +145,12 @@ def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
         alike.setdefault(key, []).append(run)
     groups = []
     for (method, augmentation, changes, remark, *_), members in alike.items():
-        once: dict[tuple[int, int | None], RunResult] = {}
+        once: dict[tuple[int, int | str | None], RunResult] = {}
         for run in members:
-            once.setdefault((run.seed, run.order_seed), run)
+            once.setdefault((run.seed, run.order), run)
+        repeated = tuple(run for run in members if run not in once.values())
         told_of = (_texts(json.loads(changes), method), _texts(shared, method), remark)
-        groups.append(Group(method, augmentation, tuple(once.values()), *told_of, len(members) - len(once)))
+        groups.append(Group(method, augmentation, tuple(once.values()), *told_of, repeated))
     return groups
 
 
@@ -261,9 +262,8 @@ def _usual_settings(preset: str | None, method: str, recipe: str = "") -> Mappin
 def _settings_of(preset: str | None, method: str, recipe: str, kind: type[MethodSettings] | None) -> Mapping[str, Any]:
     """The settings of the preset with the method and the recipe, by dotted key; without a preset, the defaults. `kind`
     is the class of the method's settings; None for a method that is not known here."""
-    recipes = list(dict.fromkeys(filter(None, recipe.split("+"))))
-    if not set(recipes) <= set(packaged_names("recipes")):
-        recipes = []  # a recipe of the user's own: its settings are told
+    # Of a recipe of the user's own, the settings are told.
+    recipes = [name for name in dict.fromkeys(recipe.split("+")) if name in packaged_names("recipes")]
     overrides = [*([f"method={method}"] if kind else []), *(f"recipe={name}" for name in recipes)]
     try:
         usual = load_settings(preset, overrides).complete()

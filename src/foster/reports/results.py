@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from zlib import crc32
 
 from pydantic import Field, TypeAdapter
 
@@ -107,6 +108,13 @@ class RunResult:
             return None
         order = self.settings.get("order_seed")
         return order if isinstance(order, int) else self.seed
+
+    @property
+    def order(self) -> int | str | None:
+        """The class order: its seed, or a name made from the names of the classes where they are given; None where the
+        tasks themselves are given."""
+        names = self.settings.get("class_order")
+        return f"given {crc32(repr(names).encode()) & 0xFFFF:04x}" if names else self.order_seed
 
     @property
     def seeds(self) -> str:

@@ -23,8 +23,8 @@ from foster.reports.groups import (
     titled,
     told_settings,
 )
-from foster.reports.results import RunResult, VariantResult
-from foster.system.counts import ABSENT, counted, duration, mean_and_spread
+from foster.reports.results import FILE_NAME, RunResult, VariantResult
+from foster.system.counts import ABSENT, duration, mean_and_spread
 from foster.system.output import printable
 
 TEX = str.maketrans(
@@ -146,7 +146,7 @@ def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -
     # A union, because two synthetic scenarios of one name may differ in size.
     counts = sorted({count for run in runs for count in run.counts})
     has_orders = any(run.order_seed not in (None, run.seed) for run in runs)
-    why_incomparable = _why_incomparable(groups, has_different_orders=len({run.order_seed for run in runs}) > 1)
+    why_incomparable = _why_incomparable(groups, has_different_orders=len({run.order for run in runs}) > 1)
     rows = []
     for name, run in ((group.name, run) for group in groups for run in group.runs):
         shown = {name: VariantResult(tuple(run.accuracy), run.average_incremental_accuracy)}
@@ -176,9 +176,14 @@ def _why_incomparable(groups: Sequence[Group], *, has_different_orders: bool) ->
 
 
 def _note(why_incomparable: Sequence[str], groups: Sequence[Group]) -> str:
-    num_repeated = sum(group.num_repeated for group in groups)
-    left_out = f"left out: {counted(num_repeated, 'run')} with the settings and seeds of another"
-    return "; ".join([*why_incomparable, *([left_out] if num_repeated else [])])
+    repeated = [printable(_place(run)) for group in groups for run in group.repeated]
+    left_out = f"left out, since another run has the same settings and seeds: {', '.join(repeated)}"
+    return "; ".join([*why_incomparable, *([left_out] if repeated else [])])
+
+
+def _place(run: RunResult) -> str:
+    """The run's folder, or its results file where that has a name of its own."""
+    return str(run.path.parent if run.path.name == FILE_NAME else run.path)
 
 
 def _number(value: float | None, digits: int = 2) -> str:
@@ -194,7 +199,7 @@ def _summary_grid(scenario: str, groups: Sequence[Group], across_orders: bool) -
     ]
     rows = tuple(_summary_row(group, variants) for group in groups)
     has_spread = any(len(group.runs) > 1 for group in groups)
-    has_mixed_orders = any(len({run.order_seed for run in group.runs}) > 1 for group in groups)
+    has_mixed_orders = any(len({run.order for run in group.runs}) > 1 for group in groups)
     title = f"{titled(scenario, groups)}: percent"
     title += ", mean ± sample standard deviation over n runs" if has_spread else ""
     title += " of different class orders" if has_mixed_orders else ""
@@ -226,8 +231,8 @@ def _summary_row(group: Group, variants: Sequence[str]) -> tuple[str, ...]:
 
 
 def _order_text(group: Group) -> str:
-    """The seeds of the class orders; a class order that is given in the settings has none."""
-    return ", ".join(dict.fromkeys("given" if run.order_seed is None else str(run.order_seed) for run in group.runs))
+    """The class orders of the runs."""
+    return ", ".join(dict.fromkeys("given" if run.order is None else str(run.order) for run in group.runs))
 
 
 def summary_records(results: Sequence[RunResult], *, across_orders: bool = False) -> list[dict[str, Any]]:

@@ -274,6 +274,8 @@ def load_settings(
 
 def _names_in(file: str, folder: Path | None, origin: str) -> list[str]:
     """The names in a text file, one a line."""
+    if file.startswith("["):
+        raise SettingsError(f"""class_order: names need quotes, such as '["one", "two"]', unlike {short(file)}""")
     try:
         lines = read_limited(seen_from(folder, file), MAX_NAMES_BYTES).decode().splitlines()
     except (OSError, ValueError) as error:  # ValueError: it is not UTF-8, or the path has a NUL

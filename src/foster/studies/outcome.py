@@ -158,7 +158,7 @@ class Outcome:
         groups = by_scenario(self.all_runs, across_orders=True)
         scenarios = "; ".join(titled(scenario, members) for scenario, members in groups.items())
         seeds = sorted({run.seeds for run in self.all_runs})
-        orders = {run.order_seed for run in self.all_runs}
+        orders = {run.order for run in self.all_runs}
         each = ", each with its own class order" if len(orders) > 1 else ""
         spread = "; mean ± sample standard deviation over n runs" if len(seeds) > 1 else ""
         hardware = ", ".join(sorted({run.hardware for run in self.all_runs}))
@@ -250,9 +250,9 @@ def _values(runs: Sequence[RunResult], metric: Metric, variant: str = "") -> lis
 
 def _values_by_seed(
     runs: Sequence[RunResult], metric: Metric, variant: str = ""
-) -> dict[tuple[str, int, int | None], float]:
+) -> dict[tuple[str, int, int | str | None], float]:
     """The metric of each run, by its scenario and its seeds."""
-    found = {(run.scenario, run.seed, run.order_seed): metric_of(run, metric, variant) for run in runs}
+    found = {(run.scenario, run.seed, run.order): metric_of(run, metric, variant) for run in runs}
     return {seed: value for seed, value in found.items() if value is not None}
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from foster.data.feed import Batch, Feed
+from foster.errors import TrainingError
 from foster.kernels import (
     DeferredGradients,
     ReadTooEarlyError,
@@ -120,7 +121,12 @@ class Step:
         """The names and values of a batch's loss terms; computes the gradients of their sum."""
         with DeferredGradients() if self._defers else nullcontext():
             with self.engine.autocast:
-                terms = self._objective(batch.prepared(self.engine.prepare))
+                terms: object = self._objective(batch.prepared(self.engine.prepare))
+            if not isinstance(terms, dict):
+                kind = type(terms).__name__
+                raise TrainingError(
+                    f"an objective returns its loss terms by name, such as {{'L_CE': loss}}, not a {kind}"
+                )
             losses = torch.stack(list(terms.values()))
             losses.sum().backward()
         return tuple(terms), losses.detach()
