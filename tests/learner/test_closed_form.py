@@ -24,6 +24,7 @@ from foster.learner import closed_form, train
 from foster.learner.learner import Learner
 from foster.learner.mending import _with_names
 from foster.learner.reports import SharedPhotos
+from foster.learner.work_folder import WorkFolder
 from foster.networks import build_backbone
 from foster.settings.learner_defaults import PRETRAINED
 from foster.system.signals import Stopped, StopRequest
@@ -286,10 +287,11 @@ def test_a_learn_that_was_killed_and_repeated_gives_the_same_bundle_and_computes
             with pytest.raises(KilledError):
                 learner.learn(photos, work_folder=tmp_path / "work", listener=listener(number))
             assert learner.knowledge is None
+        saved = WorkFolder(tmp_path / "work").num_saved_features()
         learner.learn(photos, work_folder=tmp_path / "work")
     finally:
         torch.set_num_threads(num_threads)
-    assert sum(computed) == 24
+    assert (sum(computed), saved) == (24, 18)
     assert not (tmp_path / "work").exists()
     contents = [
         {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*") if path.name != "bundle.json"}

@@ -223,7 +223,7 @@ def test_enough_held_out_images_decide_alone_whatever_the_exemplars_say() -> Non
     remembered = check_of("exemplar", 1000, 1000)
     assert deciding([forgotten, remembered]) == forgotten
     message = problem([forgotten, remembered], max_drop=5)
-    assert all(fact in message for fact in ("100.0 to 50.0 %", "20 held-out", "5 points"))
+    assert all(fact in message for fact in ("100.0 to 50.0 %", "20 unseen", "5 points"))
     assert "worst: 'cat', 100 to 50 %" in message
 
 
@@ -239,7 +239,7 @@ def test_a_class_without_held_out_images_is_judged_by_its_exemplars() -> None:
         ("owl", 20, 0.0),
     ]
     message = problem([cats, exemplars], max_drop=5)
-    assert all(fact in message for fact in ("100.0 to 33.3 %", "65 held-out and exemplar"))
+    assert all(fact in message for fact in ("100.0 to 33.3 %", "65 unseen and exemplar"))
 
 
 def test_new_classes_do_not_decide() -> None:

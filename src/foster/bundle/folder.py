@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MANIFEST = "bundle.json"
+DAMAGED = "is damaged or was changed: its hash differs; copy the bundle again, or use another one"
 MAX_MANIFEST_BYTES = 256 * 2**20
 
 ImageFiles = tuple[tuple[str, bytes], ...]
@@ -193,7 +194,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"it was written by foster {str(data.get('foster'))[:40]}"
         )
     if data.pop("sha256", None) != digest_of(data):
-        raise BundleError(f"{MANIFEST} in bundle '{folder}' is damaged or was changed: its hash differs")
+        raise BundleError(f"{MANIFEST} in bundle '{folder}' {DAMAGED}")
     try:
         return checked(data, Manifest, path)
     except DocumentError as error:
@@ -216,7 +217,7 @@ def check_files(folder: Path) -> Manifest:
         except OSError as error:
             raise BundleError(f"cannot read '{name}' in bundle '{folder}': {words_of(error)}") from None
         if not is_whole:
-            raise BundleError(f"'{name}' in bundle '{folder}' is damaged or was changed: its hash differs")
+            raise BundleError(f"'{name}' in bundle '{folder}' {DAMAGED}")
     return manifest
 
 

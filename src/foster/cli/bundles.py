@@ -149,8 +149,9 @@ def mend(
         remove_unfinished(bundle)
         learner.save(bundle)
     show(mend_text(report))
-    kept = f"{source} and bundles before it still know {output.listed(report.forgotten)}"
-    conclude(bundle, is_promoting, *([f"{kept}; delete them where they must be gone"] if report.forgotten else []))
+    gone = report.forgotten or report.removed
+    kept = f"{source} and bundles before it still have {output.listed(gone)}; delete them where that must be gone"
+    conclude(bundle, is_promoting, *([kept] if gone else []))
 
 
 def show(text: str) -> None:

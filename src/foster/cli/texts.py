@@ -68,7 +68,7 @@ def left_out_lines(empty_classes: Sequence[str], passed_over: Mapping[str, int])
 
     lines = [f"left out, without a readable image: {listed(empty_classes)}"] if empty_classes else []
     if passed_over:
-        lines.append(f"passed over, not taken for images: {printable(passed_over_text(passed_over))}")
+        lines.append(f"left out, not images: {printable(passed_over_text(passed_over))}")
     return lines
 
 
@@ -265,7 +265,7 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
         lines.append("more of: " + listed([f"{name} (+{count})" for name, count in report.more_of.items()]))
     if report.num_repeated:
         repeated = counted(report.num_repeated, "image")
-        lines.append(f"passed over, the same as another photo, here or in an earlier learn: {repeated}")
+        lines.append(f"left out, learned before or given twice: {repeated}")
     lines += doubles_lines(report)
     for names in report.similar_names:
         quoted = " and ".join(f"'{printable(name)}'" for name in names)
@@ -278,15 +278,17 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
     else:
         lines.append(_measured(report))
     if report.uncompared:
-        lines.append(f"no photo to compare of {listed(report.uncompared)}: a loss of accuracy cannot be measured")
+        uncompared = f"no photo to compare of {listed(report.uncompared)}"
+        lines.append(f"{uncompared}: a loss of accuracy cannot be measured, nor limited by --max-drop")
     accuracies = _accuracies(report)
     if len(accuracies) > 1:
         shown = ", ".join(f"{name} {percent(accuracy)}" for name, accuracy in accuracies.items())
-        lines.append(f"mean over all classes, on the same photos: {shown}")
+        lines.append(f"mean over the classes measured, on the same photos: {shown}")
     if report.better_in_closed_form:
         lines.append(report.better_in_closed_form)
     if report.held_out is not None and report.unmeasured_classes:
-        lines.append(f"too few photos to measure, so not in the table: {listed(report.unmeasured_classes)}")
+        few = "too few photos to measure, and photos of other classes may be taken for them (ten or more are better)"
+        lines.append(f"{few}: {listed(report.unmeasured_classes)}")
     return "\n".join(["\n".join(lines) + "\n", *(check_text(check, num_shown) for check in report.checks)])
 
 

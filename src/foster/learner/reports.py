@@ -190,9 +190,10 @@ def problem(checks: Sequence[UpdateCheck], max_drop: float) -> str | None:
     if check is None or check.drop <= max_drop:
         return None
     worst = min(check.known, key=lambda entry: entry.after - (entry.before or 0.0))
+    photos = counted(check.num_known_images, f"{check.kind.replace('held-out', 'unseen')} image")
     return (
         f"the known classes fell from {check.known_before:.1f} to {check.known_after:.1f} % "
-        f"on {counted(check.num_known_images, f'{check.kind} image')}, by more than {max_drop:g} points; "
+        f"on {photos}, by more than {max_drop:g} points; "
         f"nothing was changed (worst: '{worst.name}', {worst.before:.0f} to {worst.after:.0f} %)"
     )
 
@@ -313,8 +314,8 @@ class LearnReport:
         if beside is None or trained is None or beside <= trained:
             return None
         return (
-            f"the closed form has {beside:.1f} % on the same held-out photos, the trained network {trained:.1f} %: a "
-            "new bundle with method=closed_form would be better, and takes a fraction of the time"
+            f"the closed form is better ({beside:.1f} %, the trained network {trained:.1f} % on the same photos): "
+            "a new bundle with method=closed_form takes a fraction of the time"
         )
 
     @property

@@ -26,7 +26,7 @@ from foster.learner.closed_form import solve
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.methods.refresh import grown_sizes
-from foster.networks.heads import Head
+from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network, Output
 from foster.reports.groups import run_names
 from foster.reports.results import FILE_NAME, RunResult, find_results, read_result, without_notes
@@ -67,8 +67,8 @@ class Archive:
     def head_weight(self) -> Tensor:
         """The rows of the head, one for each class, `[num_classes, feature_size]`."""
         head = self.network().head
-        if not isinstance(head, Head):
-            raise DataError(f"the norms of a {type(head).__name__} say nothing: it compares directions ({self.name})")
+        if not isinstance(head, Head) or isinstance(head, RootHead):
+            raise DataError(f"the norms of a {type(head).__name__} say nothing of old and new classes ({self.name})")
         return head.weight.detach()
 
     @property

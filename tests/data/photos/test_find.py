@@ -43,10 +43,10 @@ def test_what_is_passed_over_in_a_folder_is_counted(tmp_path: Path) -> None:
         ".dng": 3,
         "without an ending": 1,
         "linked folder(s)": 1,
-        "beside the class folders": 2,
+        "outside the class folders": 2,
     }
     assert passed_over_text(photos.passed_over) == (
-        "3 .dng, 2 beside the class folders, 1 linked folder(s), 1 without an ending"
+        "3 .dng, 2 outside the class folders, 1 linked folder(s), 1 without an ending"
     )
 
 

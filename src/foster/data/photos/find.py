@@ -34,7 +34,7 @@ MOST_NAME_BYTES = 255
 
 WITHOUT_ENDING = "without an ending"
 LINKED_FOLDERS, UNREADABLE_FOLDERS = "linked folder(s)", "unreadable folder(s)"
-BESIDE_CLASSES = "beside the class folders"
+BESIDE_CLASSES = "outside the class folders"
 
 SPLIT_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
 MONTH = "jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(tember)?|oct(ober)?|(nov|dec)(ember)?"
@@ -158,7 +158,10 @@ def _from_folder(folder: Path) -> Photos:
     entries = sorted((entry for entry in seen if entry.is_dir()), key=lambda entry: natural_order(entry.name))
     if not entries:
         loose = counted(len(find_files(folder).images), "image")
-        raise DataError(f"{title} must have one subfolder for each class; it holds {loose} and no subfolder")
+        raise DataError(
+            f"{title} must have one subfolder for each class; it holds {loose} and no subfolder "
+            "(if it is a class, give the folder that it is in)"
+        )
     items: list[ImageLike] = []
     labels: list[str] = []
     names = [class_name(entry.name, title) for entry in entries]
