@@ -71,7 +71,7 @@ def test_the_wheel_holds_everything_that_is_no_python(wheel: Path) -> None:
 @pytest.mark.slow
 def test_the_installed_command_runs_the_demo(command: Path, tmp_path: Path) -> None:
     run = subprocess.run(
-        [command, "demo", "--quiet", "epochs_scale=0.01", "backbone=resnet8"],
+        [command, "demo"],
         cwd=tmp_path,
         env=outside(),
         capture_output=True,
