@@ -297,10 +297,12 @@ def _compared_row(by_augmentation: Mapping[str, Group]) -> tuple[str, ...]:
     last = by_augmentation.get("auto", groups[0])
     counts = [str(len(by_augmentation[name].runs)) for name in COMPARED_AUGMENTATIONS if name in by_augmentation]
     return (
-        _marked(groups[0]),
+        _name(groups[0]),
         classifiers(run for group in groups for run in group.runs),
         *(
-            mean_and_spread(by_augmentation[name].averages) if name in by_augmentation else ABSENT
+            f"{mean_and_spread(by_augmentation[name].averages)}{_mark(by_augmentation[name])}"
+            if name in by_augmentation
+            else ABSENT
             for name in COMPARED_AUGMENTATIONS
         ),
         mean_and_spread(_finals(last)),
@@ -363,7 +365,7 @@ def _mark(group: Group) -> str:
 
 def _changes_note(scenarios: Mapping[str, Sequence[Group]]) -> str:
     notes = [
-        f"{scenario} {_name(group)}: {', '.join(group.changes)}"
+        f"{scenario} {_name(group)} {group.augmentation}: {', '.join(group.changes)}"
         for scenario, groups in sorted(scenarios.items())
         for group in groups
         if group.changes

@@ -212,7 +212,7 @@ def test_files_that_are_not_taken_for_images_are_counted_aloud(command: Command,
     (more / "empty").mkdir()
     done = command("learn", more, "--from", bundle, "--bundle", "v2", "device=cpu", "epochs_scale=0.001")
     assert done.code == 0, done.err
-    for text in ("left out, without a readable image: empty", "left out, not images: 1 .dng"):
+    for text in ("left out, without a readable image: empty", "left out: 1 .dng"):
         assert text in done.out
         assert text in command("evaluate", "v2", more, "--device", "cpu").out
     told = command("predict", "v2", more, "--device", "cpu").err

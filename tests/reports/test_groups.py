@@ -196,7 +196,7 @@ def test_the_same_class_order_is_no_other_run_however_it_is_said(write_run):
         write_run("d", settings=settings(class_order=order, order_seed=7)),
         write_run("e", settings=settings(class_order=order, order_seed=None)),
     )
-    assert [run.seeds for run in group.runs] == ["1993"]
+    assert [run.seeds for run in group.runs] == ["1993/given 1c13"]
 
 
 def test_runs_of_two_given_class_orders_are_not_averaged_and_not_compared(write_run):
@@ -211,6 +211,7 @@ def test_runs_of_two_given_class_orders_are_not_averaged_and_not_compared(write_
     assert all(order.startswith("given ") for _, order, _ in rows)
     assert "class orders cannot be compared" in grid.note
     assert len(list(comparable_groups(results))) == 2
+    assert accuracy_grids(results)[0].header[1] == "seed/order"
     (together,) = summary_grids(results, across_orders=True)
     assert together.rows[0][together.header.index("n")] == "3"
 

@@ -58,6 +58,8 @@ def test_only_finished_results_of_the_same_plug_ins_are_taken(tmp_path: Path, mo
     with_former = {former: settings | {"wa": settings["wa"] | {"align_teacher": former}} for former in (False, True)}
     assert is_taken(settings=with_former[False])
     assert not is_taken(settings=with_former[True]), "trained with a setting that is gone"
+    other = settings | {"wa": settings["wa"] | {"distillation_weight": 1.0}}
+    assert not is_taken(settings=other), "of WA this setting is not gone"
     assert not is_taken(environment={"plugins": {"lab": "b"}})
 
 

@@ -60,7 +60,7 @@ def test_a_run_with_other_settings_is_marked_and_not_set_beside_the_paper(
     block = results_block([read_result(path)])
     assert rows(block)[0]["paper"] == paper
     assert rows(block)[0]["method"] == ("foster ²" if note else "foster")
-    assert (f"the recipe. cifar100-b0-inc10 foster: {note}." in block) == bool(note)
+    assert (f"the recipe. cifar100-b0-inc10 foster auto: {note}." in block) == bool(note)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_run_from_before_a_setting_of_its_recipe_is_marked(write_run):
         settings = {"recipe": "plus", "foster": foster}
         run = read_result(write_run(name, scenario=scenario, augmentation="auto", settings=settings))
         block = results_block([read_result(write_run("a", scenario=scenario, augmentation="auto")), run])
-        assert (f"{scenario} foster plus: recall_first=false." in block) == (foster is older)
+        assert (f"{scenario} foster plus auto: recall_first=false." in block) == (foster is older)
         assert ("foster plus ²" in block) == ("75.00 ²" in block) == (foster is older)
 
 

@@ -36,7 +36,7 @@ UnknownBelow = Annotated[
         "--unknown",
         metavar="auto|P",
         help="Answer 'unknown' if the confidence is below P (0 to 1), or with 'auto' if a photo differs more from the "
-        "known classes than 95 % of the photos that it was measured on.",
+        "known classes than 95 % of the photos on which the bundle was measured.",
     ),
 ]
 IsDryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start none.")]

@@ -222,7 +222,7 @@ def predict(
 
     below = unknown_choice(unknown)
     files, passed_over = found_files(images)
-    others = f"left out, not images: {printable(passed_over_text(passed_over))}" if passed_over else ""
+    others = f"left out: {printable(passed_over_text(passed_over))}" if passed_over else ""
     if not files:
         hint = f"; {others}" if others else ""
         raise DataError(f"no images below {listed([str(path) for path in images])}{hint}")

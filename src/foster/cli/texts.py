@@ -68,7 +68,7 @@ def left_out_lines(empty_classes: Sequence[str], passed_over: Mapping[str, int])
 
     lines = [f"left out, without a readable image: {listed(empty_classes)}"] if empty_classes else []
     if passed_over:
-        lines.append(f"left out, not images: {printable(passed_over_text(passed_over))}")
+        lines.append(f"left out: {printable(passed_over_text(passed_over))}")
     return lines
 
 

@@ -2,11 +2,11 @@
 
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from foster.errors import FolderError, short
+from foster.errors import FolderError, SettingsError, short
 from foster.events import CheckpointWritten, Event
 from foster.experiment.event_log import FollowedRun, end_cut_line, note
 from foster.settings.base import FREE_SETTINGS, flat
@@ -90,7 +90,8 @@ class RunFolder:
         if self.path.is_dir() and (writer := writer_of(self.path)):
             raise FolderError(f"'{self.path}' is being written by {writer}; wait for it or stop it")
         if settings is not None and self.holds_run and not self.is_finished:
-            self.check_same(settings)
+            with suppress(SettingsError):  # its settings cannot be read here, because of a plug-in
+                self.check_same(settings)
         self._check_empty()
 
     def _check_empty(self) -> None:

@@ -167,8 +167,9 @@ class Plan:
         else:
             pace = f"{self.time.steps_a_second:,.1f} steps a second"
             yield f"estimated time of the steps: {duration(self.time.seconds)}, at {pace} ({self.time.source})"
-            heads = "" if all(task.phases for task in self.tasks[1:]) else ", and computing the heads"
-            yield f"not included: evaluation, the choice of exemplars{heads}"
+            exemplars = ", the choice of exemplars" if self.memory_images else ""
+            heads = "" if all(task.phases for task in self.tasks[1:]) else ", computing the heads"
+            yield f"not included: evaluation{exemplars}{heads}"
 
 
 def make_plan(

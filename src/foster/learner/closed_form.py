@@ -153,7 +153,7 @@ def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
     photos, known, size = plan.photos, plan.known, plan.resizing
     new = [name for name in photos.class_names if name not in known]
     beside = f"; {counted(len(known), 'class')} known" if known else ""
-    seconds, num_saved = 0.0, plan.work.num_saved_features() if plan.work else 0
+    seconds = 0.0
     if len(photos) > 4 * REHEARSED_PHOTOS:
         items = photos.items[:: len(photos) // REHEARSED_PHOTOS][:REHEARSED_PHOTOS]
         num_at_once = inference_batch_size(size.size, classifier.device) * torch.get_num_threads()
@@ -164,9 +164,10 @@ def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
             if images:
                 began = time.monotonic()
                 classifier.features(torch.stack(images)[torch.arange(num_at_once) % len(images)])
-                seconds += (time.monotonic() - began) * max(0, len(photos) - num_saved) / num_at_once
-    going_on = f"; going on, the features of {num_saved:,} are saved" if num_saved else ""
-    what = f"{counted(len(photos), 'photo')}{beside}{going_on}"
+                seconds += (time.monotonic() - began) * len(photos) / num_at_once
+    what = f"{counted(len(photos), 'photo')}{beside}"
+    if plan.work and (num_saved := plan.work.num_saved_features()):
+        what += f"; an interrupted learn saved the features of {num_saved:,}, which are used for the same photos"
     lines = plan.lines(new, what, "pretrained, frozen", "the head follows from all photos")
     return events.LearnPlanned(lines, seconds)
 

@@ -190,10 +190,10 @@ def problem(checks: Sequence[UpdateCheck], max_drop: float) -> str | None:
     if check is None or check.drop <= max_drop:
         return None
     worst = min(check.known, key=lambda entry: entry.after - (entry.before or 0.0))
-    photos = counted(check.num_known_images, f"{check.kind.replace('held-out', 'unseen')} image")
+    kind = check.kind.replace("held-out", "unseen")
     return (
         f"the known classes fell from {check.known_before:.1f} to {check.known_after:.1f} % "
-        f"on {photos}, by more than {max_drop:g} points; "
+        f"on {counted(check.num_known_images, f'{kind} image')}, by more than {max_drop:g} points; "
         f"nothing was changed (worst: '{worst.name}', {worst.before:.0f} to {worst.after:.0f} %)"
     )
 

@@ -118,8 +118,8 @@ class RunResult:
 
     @property
     def seeds(self) -> str:
-        """`1993`, or `1993/5` where the class order has a seed of its own."""
-        return str(self.seed) if self.order_seed in (None, self.seed) else f"{self.seed}/{self.order_seed}"
+        """`1993`, or `1993/5` where the class order has a seed of its own, or a name."""
+        return str(self.seed) if self.order in (None, self.seed) else f"{self.seed}/{self.order}"
 
     @property
     def classifier(self) -> str:

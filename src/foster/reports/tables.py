@@ -25,7 +25,7 @@ from foster.reports.groups import (
 )
 from foster.reports.results import FILE_NAME, RunResult, VariantResult
 from foster.system.counts import ABSENT, duration, mean_and_spread
-from foster.system.output import printable
+from foster.system.output import listed, printable
 
 TEX = str.maketrans(
     {
@@ -145,7 +145,7 @@ def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -
     runs = [run for group in groups for run in group.runs]
     # A union, because two synthetic scenarios of one name may differ in size.
     counts = sorted({count for run in runs for count in run.counts})
-    has_orders = any(run.order_seed not in (None, run.seed) for run in runs)
+    has_orders = any(run.order not in (None, run.seed) for run in runs)
     why_incomparable = _why_incomparable(groups, has_different_orders=len({run.order for run in runs}) > 1)
     rows = []
     for name, run in ((group.name, run) for group in groups for run in group.runs):
@@ -177,7 +177,7 @@ def _why_incomparable(groups: Sequence[Group], *, has_different_orders: bool) ->
 
 def _note(why_incomparable: Sequence[str], groups: Sequence[Group]) -> str:
     repeated = [printable(_place(run)) for group in groups for run in group.repeated]
-    left_out = f"left out, since another run has the same settings and seeds: {', '.join(repeated)}"
+    left_out = f"left out, since another run has the same settings and seeds: {listed(repeated)}"
     return "; ".join([*why_incomparable, *([left_out] if repeated else [])])
 
 
@@ -291,6 +291,7 @@ def _plain(value: Any) -> Any:
 def _run_record(run: RunResult) -> dict[str, Any]:
     names = ("scenario", "method", "augmentation", "seed", "order_seed", "recipe", "classifier", "finished")
     record = {name: getattr(run, name) for name in (*names, "evaluated_on")}
+    record["class_order"] = run.order
     numbers = {name: getattr(run, name) for name in ("average_incremental_accuracy", "final_accuracy", "forgetting")}
     numbers |= {f"{name}_average": one.average_incremental_accuracy for name, one in run.variants.items()}
     record |= {name: value if run.finished else None for name, value in numbers.items()}

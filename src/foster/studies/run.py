@@ -9,6 +9,7 @@ from foster.experiment.parts import has_same_plugins
 from foster.reports.results import RunResult, read_result
 from foster.settings.base import FREE_SETTINGS, flat, make
 from foster.settings.experiment import Settings
+from foster.settings.methods import METHOD_SETTINGS
 from foster.studies.outcome import Outcome
 from foster.studies.study import PlannedStudy, distinct_runs
 from foster.sweep import run as sweep
@@ -23,8 +24,8 @@ WITHOUT_EFFECT = {
     "compress_start": "auto",
     "analytic_features": 0,
     "analytic_weight": 1.0,
-}.items()
-"""Former settings of FOSTER in results files, with the values at which they have no effect."""
+}
+"""Former settings of methods in results files, with the values at which they have no effect."""
 
 
 def run_studies(
@@ -90,9 +91,12 @@ def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResu
 
 def _settings_of(result: RunResult) -> Settings:
     """The settings of a run. Raises SettingsError if it was trained with one that this version does not have."""
-    settings = dict(result.settings)
-    if isinstance(options := settings.get(result.method), dict):
-        settings[result.method] = {key: value for key, value in options.items() if (key, value) not in WITHOUT_EFFECT}
+    settings, method = dict(result.settings), METHOD_SETTINGS.get(result.method)
+    if method and isinstance(options := settings.get(result.method), dict):
+        former = {
+            key for key, value in WITHOUT_EFFECT.items() if options.get(key) == value
+        } - method.model_fields.keys()
+        settings[result.method] = {key: value for key, value in options.items() if key not in former}
     return make(Settings, settings, str(result.path))
 
 
