@@ -150,8 +150,8 @@ def mend(
         learner.save(bundle)
     show(mend_text(report))
     gone = report.forgotten or report.removed
-    kept = f"{source} and bundles before it still have {output.listed(gone)}; delete them where that must be gone"
-    conclude(bundle, is_promoting, *([kept] if gone else []))
+    hint = f"to be rid of {output.listed(gone)}, delete {source} and the bundles before it, too"
+    conclude(bundle, is_promoting, *([hint] if gone else []))
 
 
 def show(text: str) -> None:

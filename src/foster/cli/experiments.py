@@ -400,7 +400,7 @@ def _shown(kind: str, name: str, listing: dict[str, str]) -> str:
         settings = load_settings(name)
         shown = flat(settings.nested())
         unset = [key for key, value in flat(settings.complete()).items() if key not in shown or value is None]
-        told = _comment(f"Without a value: {', '.join(key for key in unset if not settings.why_unused(key))}.")
+        told = _comment(f"Keys without a value: {', '.join(key for key in unset if not settings.why_unused(key))}.")
         return "\n".join([settings.toml(), *told, ""])
     if name not in listing:
         raise SettingsError(f"unknown {kind.removesuffix('s')} '{name}'{suggestion(name, listing)}")

@@ -287,7 +287,7 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
     if report.better_in_closed_form:
         lines.append(report.better_in_closed_form)
     if report.held_out is not None and report.unmeasured_classes:
-        few = "too few photos to measure, and photos of other classes may be taken for them (ten or more are better)"
+        few = "too few photos to measure, or to tell these classes well from others (ten or more are better)"
         lines.append(f"{few}: {listed(report.unmeasured_classes)}")
     return "\n".join(["\n".join(lines) + "\n", *(check_text(check, num_shown) for check in report.checks)])
 

@@ -68,7 +68,7 @@ class Archive:
         """The rows of the head, one for each class, `[num_classes, feature_size]`."""
         head = self.network().head
         if not isinstance(head, Head) or isinstance(head, RootHead):
-            raise DataError(f"the norms of a {type(head).__name__} say nothing of old and new classes ({self.name})")
+            raise DataError(f"'{self.name}' has no norms to compare: its head compares directions or is computed")
         return head.weight.detach()
 
     @property

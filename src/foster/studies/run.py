@@ -93,10 +93,10 @@ def _settings_of(result: RunResult) -> Settings:
     """The settings of a run. Raises SettingsError if it was trained with one that this version does not have."""
     settings, method = dict(result.settings), METHOD_SETTINGS.get(result.method)
     if method and isinstance(options := settings.get(result.method), dict):
-        former = {
-            key for key, value in WITHOUT_EFFECT.items() if options.get(key) == value
-        } - method.model_fields.keys()
-        settings[result.method] = {key: value for key, value in options.items() if key not in former}
+        former = WITHOUT_EFFECT.keys() - method.model_fields.keys()
+        settings[result.method] = {
+            key: value for key, value in options.items() if key not in former or value != WITHOUT_EFFECT[key]
+        }
     return make(Settings, settings, str(result.path))
 
 

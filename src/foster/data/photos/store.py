@@ -658,7 +658,7 @@ def _read(stack: Stack, kept: Sequence[int], photos: Photos, unreadable: list[Un
 
 def none_readable(unreadable: Sequence[Unreadable], title: str) -> DataError:
     """The error if all photos that were tried are unreadable."""
-    return DataError(f"no image of {title} can be read, of {len(unreadable)} tried: {listed(unreadable)}")
+    return DataError(f"no image of {title} can be read ({len(unreadable)} tried): {listed(unreadable)}")
 
 
 def typical_photo_side(photos: Photos) -> int:
