@@ -1,4 +1,4 @@
-"""Pages that mkdocs makes from README and its like, the notebook and the settings, so that nothing is told twice."""
+"""Pages that mkdocs makes from CONTRIBUTING and its like, the notebook and the settings, so that nothing is told twice."""
 
 import json
 import re
@@ -10,7 +10,6 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parent.parent
 
 MOVED = {
-    "README.md#results": "results.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "notebook.ipynb": "notebook.md",
@@ -21,11 +20,8 @@ LINK = re.compile(r"\[([^\]]+)\]\(((?!https?:)[^)#]+)(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    readme, contributing, changelog = (
-        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
-    )
+    contributing, changelog = ((ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "CHANGELOG.md"))
     pages = {
-        "results.md": re.sub("^## ", "# ", _section(readme, "Results")),
         "contributing.md": contributing,
         "changelog.md": changelog,
         "notebook.md": _notebook(),
@@ -46,7 +42,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def _link(found: re.Match[str]) -> str:
     name, anchor = re.sub("^(../)?(docs/)?", "", found[2]), found[3] or ""
-    if target := MOVED.get(name + anchor) or MOVED.get(name):
+    if target := MOVED.get(name):
         return f"[{found[1]}]({target})"
     is_page = name.endswith((".md", ".png", ".py")) and (ROOT / "docs" / name).exists()
     return f"[{found[1]}]({name}{anchor})" if is_page else found[1]
@@ -57,14 +53,6 @@ def _notebook() -> str:
     cells = json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
     texts = [("".join(cell["source"]), cell["cell_type"] == "code") for cell in cells]
     return "\n\n".join(f"```python\n{text}\n```" if is_code else text for text, is_code in texts) + "\n"
-
-
-def _section(readme: str, title: str) -> str:
-    """A section with its heading; KeyError where the README has none of that title."""
-    found = re.search(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", readme, re.MULTILINE | re.DOTALL)
-    if found is None:
-        raise KeyError(f"the README has no section '{title}' (docs/hooks.py)")
-    return found[0]
 
 
 def _keys() -> str:

@@ -1,4 +1,4 @@
-"""Write the README's tables of results from `results/*.json`: `python tools/readme.py [--check]`."""
+"""Write the tables of README.md and docs/results.md from `results/*.json`: `python tools/readme.py [--check]`."""
 
 import argparse
 import statistics
@@ -37,6 +37,7 @@ only for the published class order, augmentation and settings. The tables are ge
 PUBLISHED_ORDER = 1993
 """The seed of the class order that all published numbers were made with."""
 
+MARK_NOTE = "² Not with all settings of the recipe: [docs/results.md](docs/results.md) says which."
 REPOSITORY_NOTE = "¹ From the authors' repository; the paper has no value."
 
 COMPARED_AUGMENTATIONS = ("plain", "auto")
@@ -57,8 +58,14 @@ NAME_COLUMNS = ("scenario", "method", "classifier", "augmentation", "class order
 NUMBER_COLUMNS = ("n", "average", "final", "paper", "difference", "boosted", "paper, boosted", "kept", "minutes")
 
 
+def protocols_block(results: Sequence[RunResult]) -> str:
+    """The README's table: FOSTER on the paper's protocols. Unfinished runs are left out."""
+    told = protocols(_by_scenario_and_order([run for run in results if run.finished]))
+    return "\n\n".join([*told, *([MARK_NOTE] if "²" in "".join(told) else [])])
+
+
 def results_block(results: Sequence[RunResult]) -> str:
-    """Everything that stands between the markers: the tables and how to read them. Unfinished runs are left out."""
+    """The tables of the page on results, and how to read them. Unfinished runs are left out."""
     finished = [run for run in results if run.finished]
     if not finished:
         return "No results yet."
@@ -250,20 +257,27 @@ def comparison(groups: Sequence[Group]) -> list[str]:
     return [f"All methods on `{COMPARED}`, average incremental accuracy with each augmentation:", table, *notes]
 
 
-def with_block(readme: str, block: str) -> str:
-    """The README's text with `block` between the markers."""
-    before, begin, rest = readme.partition(BEGIN)
+PAGES: Mapping[str, Callable[[Sequence[RunResult]], str]] = {
+    "README.md": protocols_block,
+    "docs/results.md": results_block,
+}
+"""What stands between the markers of each page."""
+
+
+def with_block(text: str, block: str, page: str) -> str:
+    """The text of a page with `block` between the markers."""
+    before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise DataError(f"README.md lacks the lines '{BEGIN}' and '{END}', in this order")
+        raise DataError(f"{page} lacks the lines '{BEGIN}' and '{END}', in this order")
     return f"{before}{BEGIN}\n{block}\n{END}{after}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 when the README is up to date or was written, 1 when `--check` finds it stale, 2 for bad files."""
+    """Exit code 0 when the pages are up to date or were written, 1 when `--check` finds one stale, 2 for bad files."""
     parser = argparse.ArgumentParser(prog="python tools/readme.py", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 when the table is stale")
-    parser.add_argument("--root", type=Path, default=Path(), help="the folder of README.md and results/")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 when a page is stale")
+    parser.add_argument("--root", type=Path, default=Path(), help="the folder of README.md, docs/ and results/")
     given = parser.parse_args(arguments)
     try:
         return _refresh(given.root, given.check)
@@ -273,19 +287,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refresh(root: Path, only_check: bool) -> int:
-    path = root / "README.md"
-    try:
-        old = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"cannot read '{path}': {error.strerror}") from None
-    new = with_block(old, results_block([read_result(file) for file in sorted((root / "results").glob("*.json"))]))
-    if new == old:
-        return 0
-    if only_check:
-        print(f"the results in '{path}' are stale: run python tools/readme.py", file=sys.stderr)
-        return 1
-    path.write_text(new, encoding="utf-8")
-    return 0
+    results = [read_result(file) for file in sorted((root / "results").glob("*.json"))]
+    is_stale = False
+    for name, block in PAGES.items():
+        path = root / name
+        try:
+            old = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise DataError(f"cannot read '{path}': {error.strerror}") from None
+        new = with_block(old, block(results), name)
+        if new == old:
+            continue
+        if only_check:
+            print(f"the results in '{path}' are stale: run python tools/readme.py", file=sys.stderr)
+            is_stale = True
+        else:
+            path.write_text(new, encoding="utf-8")
+    return int(is_stale)
 
 
 def _compared_row(by_augmentation: Mapping[str, Group]) -> tuple[str, ...]:

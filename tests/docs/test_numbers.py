@@ -46,8 +46,8 @@ def headline(method: str, scenario: str = "b0-inc10", metric: Callable[[str], fl
     return fmean(map(metric, [f"{stem}1993", *others]))
 
 
-def test_what_the_readme_says_of_its_tables_is_what_the_files_say() -> None:
-    told = text("README.md")
+def test_what_the_page_on_results_says_of_its_tables_is_what_the_files_say() -> None:
+    told, readme = text("docs/results.md"), text("README.md")
     foster, plus, der = headline("foster-auto"), headline("foster-plus"), of("der-auto")
     lead, plain_lead = (
         headline(f"foster-{augmentation}")
@@ -56,8 +56,12 @@ def test_what_the_readme_says_of_its_tables_is_what_the_files_say() -> None:
     )
     assert f"leads the best method of its size, BiC, by {lead:.1f} points" in told
     assert f"With plain augmentation it leads WA by {plain_lead:.1f}" in told
+    assert f"FOSTER leads by {lead:.1f} points (BiC), with plain augmentation by {plain_lead:.1f} (WA" in readme
     assert f"leads FOSTER by {der - foster:.1f} points and `plus` by {der - plus:.1f}" in told
-    assert f"`plus` leads it by {headline('foster-plus', 'b50-inc10') - of('der-auto', 'b50-inc10'):.1f}" in told
+    assert f"leads FOSTER by {der - foster:.1f} points on B0 inc10 and `plus` by {der - plus:.1f}" in readme
+    by_plus = f"`plus` leads it by {headline('foster-plus', 'b50-inc10') - of('der-auto', 'b50-inc10'):.1f}"
+    assert by_plus in told
+    assert by_plus in readme
     longer = "checks/cifar100-b50-inc10-der-first400-s1993"
     same = f"has {average(longer):.2f}, and {final_accuracy(longer):.2f} after the last task"
     assert same in text("docs/beyond.md")
@@ -73,13 +77,15 @@ def test_what_the_readme_says_of_its_tables_is_what_the_files_say() -> None:
     )
     gains = [headline("foster-plus", scenario) - headline("foster-auto", scenario) for scenario in SCENARIOS]
     *others, best = gains
-    assert f"gains another {min(others):.1f} to {max(others):.1f} points, and {best:.1f} on B50 inc2" in told
+    gained = f"gains another {min(others):.1f} to {max(others):.1f} points, and {best:.1f} on B50 inc2"
     above = [headline("foster-auto", name) - PUBLISHED[f"cifar100-{name}", "foster"].average for name in SCENARIOS]
     below = above.pop(SCENARIOS.index("b0-inc10"))
-    ours = f"FOSTER is {min(above):.1f} to {max(above):.1f} points above its published numbers on five protocols"
-    assert f"{ours} and {-below:.2f} below on B0 inc10" in told
+    ours = f"is {min(above):.1f} to {max(above):.1f} points above its published numbers on five protocols"
     reruns = [headline("foster-auto", name) - PUBLISHED[f"cifar100-{name}", "foster"].rerun for name in SCENARIOS]
-    assert f"it is between {-min(reruns):.2f} below and {max(reruns):.2f} above" in told
+    beside = f"it is between {-min(reruns):.2f} below and {max(reruns):.2f} above"
+    for page in (told, readme):
+        for part in (gained, f"{ours} and {-below:.2f} below on B0 inc10", beside):
+            assert part in page
 
 
 @pytest.mark.parametrize(
@@ -111,7 +117,12 @@ def test_the_gains_of_the_page_beyond_are_what_the_files_say() -> None:
     without, other = (f"checks/cifar100-{name}-foster-plus-no-recall-s1993" for name in ("b50-inc2", "b0-inc5"))
     first, second = (f"{average(name):.2f} and {final_accuracy(name):.2f}" for name in (without, other))
     assert f"without it, `plus` has {first} on B50 inc2, and {second} on B0 inc5" in told
-    assert f"In class order 2, `plus` has {of('foster-plus', 'b50-inc10', 2):.2f} on B50 inc10" in told
+    first, other = (
+        f"{of('foster-plus', name, 1):.2f}, {final_accuracy(f'cifar100-{name}-foster-plus-s1'):.2f} on {label}"
+        for name, label in (("b50-inc10", "B50 inc10"), ("b50-inc2", "B50 inc2"))
+    )
+    assert f"In class order 1, `plus` has {first} and {other}; in class order 2, " in told
+    assert f"in class order 2, {of('foster-plus', 'b50-inc10', 2):.2f}, " in told
 
 
 def test_what_the_page_on_closed_form_says_is_what_the_files_say() -> None:
@@ -140,7 +151,7 @@ def test_what_the_page_on_closed_form_says_is_what_the_files_say() -> None:
         for order in (1993, 1, 2)
     ]
     first, second, third = (f"{value:.1f}" for value in by_order)
-    assert f"it has {first} on all three protocols of B50 ({second} and {third} in class orders" in text("README.md")
+    assert f"it has {first} on all three protocols of B50 ({second} and {third} in class orders" in text("docs/results.md")
     ends = {of_orders(f"cifar100-b50-{name}-ridge", final_accuracy) for name in ("inc10", "inc5", "inc2")}
     assert [f"`ridge` has {end} on all three" for end in ends if f"`ridge` has {end} on all three" not in told] == []
 

@@ -9,16 +9,18 @@ from foster.reports.results import read_result
 from foster.settings.experiment import load_settings
 
 pytest.importorskip("readme", reason="the tools are not part of the package")
-from readme import BEGIN, END, main, results_block, with_block
+from readme import BEGIN, END, PAGES, main, results_block, with_block
 
 REPOSITORY = Path(__file__).parents[2]
 
 
 def project(tmp_path: Path, *runs: Path) -> Path:
-    """A folder with a README that has markers, and the runs in results/."""
+    """A folder with both pages, which have markers, and the runs in results/."""
     root = tmp_path / "project"
     (root / "results").mkdir(parents=True)
-    (root / "README.md").write_text(f"# foster\n\n{BEGIN}\n{END}\n\nafter\n")
+    (root / "docs").mkdir()
+    for page in PAGES:
+        (root / page).write_text(f"# foster\n\n{BEGIN}\n{END}\n\nafter\n")
     for index, run in enumerate(runs):
         shutil.copy(run, root / "results" / f"run{index}.json")
     return root
@@ -40,7 +42,7 @@ def rows(block: str) -> list[dict[str, str]]:
     return tables(block)[-1]
 
 
-def test_the_readme_of_this_repository_is_up_to_date():
+def test_the_pages_of_this_repository_are_up_to_date():
     assert main(["--check", "--root", str(REPOSITORY)]) == 0
 
 
@@ -149,17 +151,18 @@ def test_writing_then_checking_finds_nothing_stale(write_run, tmp_path: Path):
     assert main(["--check", "--root", str(root)]) == 1
     assert main(["--root", str(root)]) == 0
     assert main(["--check", "--root", str(root)]) == 0
-    text = (root / "README.md").read_text()
-    assert text.startswith("# foster\n")
-    assert text.endswith("\n\nafter\n")
-    assert "72.90" in text
+    for page in PAGES:
+        text = (root / page).read_text()
+        assert text.startswith("# foster\n")
+        assert text.endswith("\n\nafter\n")
+        assert "72.90" in text
     shutil.copy(write_run("b", accuracy=(90.0, 61.0)), root / "results" / "run0.json")
     assert main(["--check", "--root", str(root)]) == 1
 
 
-def test_a_readme_without_markers_and_a_damaged_result_are_refused(write_run, tmp_path: Path, capsys):
+def test_a_page_without_markers_and_a_damaged_result_are_refused(write_run, tmp_path: Path, capsys):
     with pytest.raises(DataError, match="results:begin"):
-        with_block("# foster\n", "table")
+        with_block("# foster\n", "table", "README.md")
     root = project(tmp_path, write_run("a"))
     (root / "results" / "run0.json").write_text("{")
     assert main(["--root", str(root)]) == 2
