@@ -1,4 +1,4 @@
-"""Pages that mkdocs makes from CONTRIBUTING and its like, the notebook and the settings, so that nothing is told twice."""
+"""Pages of the site that are made from other files: CONTRIBUTING, CHANGELOG, the notebook, the settings."""
 
 import json
 import re
@@ -20,7 +20,9 @@ LINK = re.compile(r"\[([^\]]+)\]\(((?!https?:)[^)#]+)(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    contributing, changelog = ((ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "CHANGELOG.md"))
+    contributing, changelog = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "CHANGELOG.md")
+    )
     pages = {
         "contributing.md": contributing,
         "changelog.md": changelog,

@@ -151,7 +151,8 @@ def test_what_the_page_on_closed_form_says_is_what_the_files_say() -> None:
         for order in (1993, 1, 2)
     ]
     first, second, third = (f"{value:.1f}" for value in by_order)
-    assert f"it has {first} on all three protocols of B50 ({second} and {third} in class orders" in text("docs/results.md")
+    results = text("docs/results.md")
+    assert f"it has {first} on all three protocols of B50 ({second} and {third} in class orders" in results
     ends = {of_orders(f"cifar100-b50-{name}-ridge", final_accuracy) for name in ("inc10", "inc5", "inc2")}
     assert [f"`ridge` has {end} on all three" for end in ends if f"`ridge` has {end} on all three" not in told] == []
 
