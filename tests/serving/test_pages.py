@@ -262,6 +262,16 @@ def test_a_full_server_is_asked_again_for_a_while_after_some_time(page: "playwri
     assert len(set(waits)) == 20, "not all pages at the same time"
 
 
+def test_photos_that_are_dropped_before_the_server_has_answered_are_answered_later(page: "playwright.Page") -> None:
+    def drop_first(route: "playwright.Route") -> None:
+        drop(page, "early.png", photo(1))
+        route.continue_()
+
+    page.route("**/info", drop_first, times=1)
+    page.reload()
+    page.locator(".card .bars li").first.wait_for()
+
+
 def test_a_folder_and_a_pasted_photo_are_taken_like_dropped_ones(page: "playwright.Page", tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     (tmp_path / "notes.txt").write_text("no photo")

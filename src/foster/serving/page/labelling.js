@@ -150,7 +150,4 @@ function listenToLabelling() {
 
 listen();
 listenToLabelling();
-refreshInfo().catch((problem) => {
-  find("#problem").hidden = false;
-  find("#problem").textContent = problem.message;
-});
+start();

@@ -7,6 +7,16 @@ const MOST_OFFERED = 3;
 
 const state = { info: null, classes: [], photos: [], queue: [], active: 0, typed: [], collected: [] };
 
+// Asks the server what it serves; says so if that fails.
+async function start() {
+  try {
+    await refreshInfo();
+  } catch (problem) {
+    find("#problem").hidden = false;
+    find("#problem").textContent = problem.message;
+  }
+}
+
 async function refreshInfo() {
   const [info, known] = await Promise.all([askJson("/info"), askJson("/classes")]);
   state.info = info;
@@ -57,7 +67,7 @@ function remember(label) {
   state.typed = [label, ...state.typed.filter((name) => name !== label)].slice(0, MOST_OFFERED);
 }
 
-function addPhotos(files) {
+async function addPhotos(files) {
   const isPhoto = (file) => file.type.startsWith("image/") || ENDINGS.test(file.name);
   const images = [...files].filter(isPhoto);
   const others = [...files].filter((file) => !isPhoto(file)).map((file) => file.name);
@@ -65,6 +75,8 @@ function addPhotos(files) {
   find("#no-photos").hidden = !others.length;
   find("#no-photos").textContent = others.length ? `Not a photo: ${others.slice(0, 3).join(", ")}${more}.` : "";
   if (!images.length) return;
+  if (!state.info) await start(); // dropped before the server has answered
+  if (!state.info) return;
   const cards = find("#cards");
   for (const file of images.reverse()) {
     const photo = { file, card: makeCard(file), answer: null, label: null, stored: null };
