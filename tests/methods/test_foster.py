@@ -416,7 +416,7 @@ def test_the_old_network_may_teach_the_known_classes_beside_the_teacher(num_bran
 def test_the_first_network_divides_the_probability_of_its_classes_for_the_student(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("foster.methods.foster.FEW_NEW", 10)
+    monkeypatch.setattr("foster.settings.methods.FEW_NEW", 10)
     course = follow(options(recall_first=True))
     compress, first = course.phase("compress"), course.networks[0].eval()
     assert compress.phase.teachers == (course.boosted, course.method.first)

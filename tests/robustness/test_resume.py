@@ -117,7 +117,7 @@ def test_options_of_foster_survive_a_resume(
     uninterrupted: Reference,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("foster.methods.foster.FEW_NEW", 10)  # so that the first network teaches
+    monkeypatch.setattr("foster.settings.methods.FEW_NEW", 10)  # so that the first network teaches
     options = (*options, "synthetic.num_classes=4", "increment=1")
     for task, phase, num_steps in places:
         place = Interruption(at(events.PhaseStarted, task=task, phase=phase), num_steps)

@@ -114,15 +114,20 @@ def test_the_better_recipe_stands_beside_the_papers_and_never_beside_its_numbers
     assert {row["method"]: row["paper"] for row in rows(block)} == {"foster plus": "–", "foster": "70.10"}
 
 
-def test_a_run_from_before_a_setting_of_its_recipe_is_marked(write_run):
+@pytest.mark.parametrize(("task_sizes", "has_effect"), [((30, 2), True), ((20, 2), False)])
+def test_a_run_from_before_a_setting_of_its_recipe_is_marked_where_that_has_an_effect(
+    write_run, task_sizes: tuple[int, int], has_effect: bool
+):
     scenario, options = "cifar100-b50-inc10", load_settings("cifar100-b50-inc10", recipe="plus").nested()["foster"]
     older = {key: value for key, value in options.items() if key != "recall_first"}
     for name, foster in {"now": options, "older": older}.items():
         settings = {"recipe": "plus", "foster": foster}
-        run = read_result(write_run(name, scenario=scenario, augmentation="auto", settings=settings))
-        block = results_block([read_result(write_run("a", scenario=scenario, augmentation="auto")), run])
-        assert (f"{scenario} foster plus auto: recall_first=false." in block) == (foster is older)
-        assert ("foster plus ²" in block) == ("75.00 ²" in block) == (foster is older)
+        facts = {"scenario": scenario, "augmentation": "auto", "task_sizes": task_sizes}
+        run = read_result(write_run(name, settings=settings, **facts))
+        block = results_block([read_result(write_run("a", **facts)), run])
+        is_marked = has_effect and foster is older
+        assert (f"{scenario} foster plus auto: recall_first=false." in block) == is_marked
+        assert ("foster plus ²" in block) == ("75.00 ²" in block) == is_marked
 
 
 def test_several_class_orders_have_a_mean_and_the_gain_is_that_in_the_same_order(write_run):

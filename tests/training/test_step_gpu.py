@@ -50,7 +50,7 @@ STUDENT = {"compress_cutmix": 0.5, "compress_old_weight": 1.0}
 @pytest.fixture(autouse=True)
 def exact_arithmetic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """float32 means float32, and the same convolution algorithms every time; the first network teaches the student."""
-    monkeypatch.setattr("foster.methods.foster.FEW_NEW", 10)
+    monkeypatch.setattr("foster.settings.methods.FEW_NEW", 10)
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
     matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = False, False, True

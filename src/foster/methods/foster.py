@@ -27,9 +27,6 @@ from foster.networks.network import Network, Output
 from foster.settings.methods import FosterSettings
 from foster.training.phase import Evaluate, Phase
 
-FEW_NEW = 0.1
-"""`recall_first` has an effect in tasks with fewer new classes than this share of the known ones."""
-
 
 class Foster(Method[FosterSettings]):
     """Gradient boosting for new classes: F_t = F_{t-1} + a new branch that is fitted to the residual of F_{t-1}.
@@ -159,7 +156,7 @@ class Foster(Method[FosterSettings]):
 
     def recalls_first(self, task: Task) -> bool:
         """Whether the first network teaches: it is kept, its classes have no new images, and few classes are new."""
-        if self.first is None or task.num_new >= FEW_NEW * task.num_known:
+        if self.first is None or not self.settings.has_few_new(task.num_new, task.num_known):
             return False
         return min(task.class_ids) >= self.first.num_classes
 

@@ -196,7 +196,8 @@ def told_settings(runs: Sequence[RunResult]) -> list[Told]:
     that stands for it are the same.
 
     A setting that this version does not know is told if the runs of the method differ in it. One of the recipe that is
-    newer than the run is told with the value that the preset has without the recipe.
+    newer than the run is told with the value that the preset has without the recipe. One that has no effect in tasks of
+    these sizes is not told.
     """
     used = [learning_settings(run) for run in runs]
     values: dict[tuple[str, str], set[str]] = {}
@@ -209,11 +210,13 @@ def told_settings(runs: Sequence[RunResult]) -> list[Told]:
         preset = nearest[run.scenario]
         usual, plain = _usual_settings(preset, run.method, run.recipe), _usual_settings(preset, run.method)
         newer = {key: value for key, value in plain.items() if key not in settings and key.startswith(f"{run.method}.")}
+        kind = METHOD_SETTINGS.get(run.method, MethodSettings)
+        idle = {f"{run.method}.{key}" for key in kind.without_effect(run.task_sizes)}
         told.append(
             {
                 key: value
                 for key, value in sorted((newer | settings).items())
-                if (usual[key] != value if key in usual else len(values[run.method, key]) > 1)
+                if key not in idle and (usual[key] != value if key in usual else len(values[run.method, key]) > 1)
             }
         )
     return told

@@ -1,6 +1,6 @@
 """The base class of the settings of methods, with the facts about a method that other code needs. No torch here."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -81,6 +81,11 @@ class MethodSettings(Frozen):
     def problem(self, num_tasks: int) -> str | None:
         """Why these settings do not fit a scenario of `num_tasks` tasks, as `key: reason`, or None."""
         return None
+
+    @classmethod
+    def without_effect(cls, task_sizes: Sequence[int]) -> frozenset[str]:
+        """The settings that change no prediction in a scenario with so many new classes in each task."""
+        return frozenset()
 
     def remarks(self, num_tasks: int) -> list[str]:
         """Warnings about settings that are probably a mistake, as `key: warning`, without the method's name."""

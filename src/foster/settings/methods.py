@@ -3,6 +3,8 @@
 The defaults are the schedules that a method's authors and the field use.
 """
 
+from collections.abc import Sequence
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Annotated, Literal
 
@@ -12,6 +14,9 @@ from foster.settings.fit import FitSettings, cosine, with_milestones
 from foster.settings.method import DistillationWeight, MethodSettings, Temperature, Turns
 
 Beta = Annotated[float, Field(ge=0, le=1)]
+
+FEW_NEW = 0.1
+"""`recall_first` has an effect in tasks with fewer new classes than this share of the known ones."""
 
 
 class FinetuneSettings(MethodSettings):
@@ -193,6 +198,16 @@ class FosterSettings(MethodSettings):
     """Keep the network of the first task. In tasks with fewer new classes than a tenth of the known ones, it divides
     the probability that the teacher gives to the first task's classes among them; the student learns the result.
     `foster learn` keeps only its newest network, so there it has no effect."""
+
+    @staticmethod
+    def has_few_new(num_new: int, num_known: int) -> bool:
+        """Whether `recall_first` has an effect in a task."""
+        return num_new < FEW_NEW * num_known
+
+    @classmethod
+    def without_effect(cls, task_sizes: Sequence[int]) -> frozenset[str]:
+        later = zip(task_sizes[1:], accumulate(task_sizes), strict=False)
+        return frozenset() if any(cls.has_few_new(*task) for task in later) else frozenset({"recall_first"})
 
     def beta_boost_of(self, task: int) -> float:
         """beta for logits alignment in task `task` (the first boosted task is 1)."""
