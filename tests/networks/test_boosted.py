@@ -69,8 +69,12 @@ def test_expansion_copies_the_old_parts_and_initialises_the_rest_with_the_whole_
     for block in (boosted.new_on_old, boosted.new_block):
         assert 0.99 * bound < block.abs().max().item() <= bound
     assert 0.99 * math.sqrt(3 / 64) < boosted.new_branch_head.weight.abs().max().item() <= math.sqrt(3 / 64)
-    newest = old.branches[-1].state_dict()
-    assert all(torch.equal(value, newest[key]) for key, value in boosted.new_branch.state_dict().items())
+    grown = old.with_new_branch(1)
+    for network in (old, grown):
+        nn.init.ones_(next(network.branches[-1].parameters()))  # the newest branch differs from the others
+        newest = network.branches[-1].state_dict()
+        branch = BoostedNetwork.expand(network, 2).new_branch
+        assert all(torch.equal(value, newest[key]) for key, value in branch.state_dict().items())
 
 
 def test_expansion_shares_nothing_with_the_old_network_and_leaves_it_trainable(old: Network) -> None:

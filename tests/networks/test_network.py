@@ -5,7 +5,6 @@ import torch
 from torch import Tensor, nn
 
 from foster.networks import build_backbone
-from foster.networks.heads import CosineHead
 from foster.networks.modules import is_frozen
 from foster.networks.network import Network
 
@@ -67,13 +66,6 @@ def test_a_new_branch_starts_as_the_newest_and_the_old_ones_are_frozen(network: 
     for after, before in ((twice.branches[1], grown.branches[1]), (twice.head, grown.head)):
         assert not shares_memory(after, before)
     assert not is_frozen(grown.branches[1])
-
-
-def test_a_network_with_a_cosine_head_grows_by_classes() -> None:
-    network = Network([build_backbone("cosine_resnet32")], CosineHead(64, 3, num_proxies=2)).eval()
-    grown = network.with_new_classes(2).eval()
-    torch.testing.assert_close(grown(images()).logits[:, :3], network(images()).logits)
-    assert not grown.head.old_proxies.requires_grad
 
 
 def test_a_regrouped_network_has_the_same_features_and_shares_nothing(network: Network) -> None:

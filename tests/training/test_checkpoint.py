@@ -47,11 +47,6 @@ def fill(folder: Path) -> CheckpointStore:
     return store
 
 
-def test_the_newest_checkpoint_is_loaded_as_it_was_saved(tmp_path: Path):
-    fill(tmp_path)
-    assert saved_value(CheckpointStore(tmp_path).load(no_warning)) == 5
-
-
 def test_who_looks_on_leaves_alone_what_another_process_may_be_writing(tmp_path: Path):
     store, left = fill(tmp_path), tmp_path / ".manifest.0123456789ab.part"
     left.write_text("half")

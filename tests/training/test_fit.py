@@ -1,7 +1,6 @@
 """The training loop on small data: what it logs, what it leaves alone, and how it stops."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -62,17 +61,14 @@ def train(
     objective: Objective,
     settings: FitSettings,
     data: ImageSet | None = None,
-    on_epoch: Callable[[int], None] | None = None,
     batch_size: int = 8,
-    kept: list[FitState] | None = None,
 ) -> Log:
-    """A whole phase, and after every step the state that could be saved there."""
-    phase = Phase("learn", network, objective, settings, data or images(), on_epoch=on_epoch)
+    """A whole phase."""
+    phase = Phase("learn", network, objective, settings, data or images())
     feed = ResidentFeed(phase.data, Augmentation(), batch_size, Address(1, "feed", 4, "learn"), CPU)
     log = Log()
-    for point in fit(phase, feed, ENGINE, log, task=4):
-        if kept is not None:
-            kept.append(copied(point.state()))
+    for _ in fit(phase, feed, ENGINE, log, task=4):
+        pass
     return log
 
 
@@ -109,37 +105,6 @@ def test_each_loss_term_is_logged_by_name_as_the_mean_over_images() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("settings", "rates"),
-    [
-        (FitSettings(epochs=4, learning_rate=0.4, momentum=0, weight_decay=0), [0.4, 0.3414213562, 0.2, 0.0585786438]),
-        (
-            FitSettings(
-                epochs=3, learning_rate=0.4, momentum=0, weight_decay=0, schedule="milestones", milestones=(1, 2)
-            ),
-            [0.4, 0.04, 0.004],
-        ),
-    ],
-    ids=["cosine", "milestones"],
-)
-def test_the_rate_of_each_epoch_is_reported_and_used(settings: FitSettings, rates: list[float]) -> None:
-    network = OneNumber()
-    seen: list[float] = []
-    log = train(
-        network,
-        lambda batch, labels: {"L": -network.weight},  # gradient -1: every step adds the rate
-        settings,
-        images(24),
-        on_epoch=lambda epoch: seen.append(network.weight.item()),
-    )
-    assert [event.learning_rate for event in log.epochs] == pytest.approx(rates, rel=1e-6)
-    ends = [*seen[1:], network.weight.item()]
-    # Three steps an epoch.
-    assert [end - start for start, end in zip(seen, ends, strict=True)] == pytest.approx(
-        [3 * rate for rate in rates], rel=1e-4
-    )
-
-
 def test_training_equals_a_plain_loop() -> None:
     settings = FitSettings(epochs=2, learning_rate=0.05, weight_decay=1e-3)
     network = small_network()
@@ -162,6 +127,7 @@ def test_training_equals_a_plain_loop() -> None:
             total += loss.item() * len(batch.labels)
         totals.append(total / len(images()))
     assert [event.losses["L_CE"] for event in log.epochs] == pytest.approx(totals, rel=1e-4)
+    assert [event.learning_rate for event in log.epochs] == pytest.approx([0.05, 0.025])
     for name, value in reference.state_dict().items():
         torch.testing.assert_close(network.state_dict()[name], value, rtol=1e-3, atol=1e-5)
 
