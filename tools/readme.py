@@ -5,6 +5,7 @@ import statistics
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from foster.errors import DataError, FosterError
@@ -41,26 +42,92 @@ MARK_NOTE = "² Not with all settings of the recipe: [docs/results.md](docs/resu
 REPOSITORY_NOTE = "¹ From the authors' repository; the paper has no value."
 
 COMPARED_AUGMENTATIONS = ("plain", "auto")
-COMPARED_COLUMNS = (
-    *("method", "classifier", *COMPARED_AUGMENTATIONS, "final", "n", "paper", "difference", "parameters", "kept"),
-)
-PROTOCOL_COLUMNS = (
-    *("scenario", "n", "foster", "final", "paper", "difference", "repository", "difference"),
-    *("n", "plus", "final", "gain"),
-)
-CLOSED_FORM_COLUMNS = ("scenario", "method", "n", "average", "final", "ACIL", "parameters", "kept")
-TINY_IMAGENET_COLUMNS = ("scenario", "method", "augmentation", "n", "average", "final", "boosted", "parameters", "kept")
-ORDERS_COLUMNS = ("scenario", "method", "class orders", "average", "final", "boosted", "gain")
 CLOSED_FORMS = ("slda", "ridge")
 PLUS = "plus"
 """The recipe that stands beside the paper's."""
-NAME_COLUMNS = ("scenario", "method", "classifier", "augmentation", "class order", "seeds", "hardware")
-NUMBER_COLUMNS = ("n", "average", "final", "paper", "difference", "boosted", "paper, boosted", "kept", "minutes")
+
+Scenarios = Mapping[str, Sequence[Group]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: a group of runs, and all groups that it is compared with."""
+
+    scenario: str
+    group: Group
+    groups: Sequence[Group]
+
+    @property
+    def name(self) -> str:
+        """The method and its recipe; a footnote has the settings that are not those of the preset."""
+        return f"{self.group.method} {self.group.recipe}".rstrip()
+
+    @property
+    def published(self) -> Published | None:
+        """What the literature reports, where the group was trained and evaluated as that was."""
+        group, settings = self.group, METHOD_SETTINGS.get(self.group.method)
+        is_alike = settings is not None and group.augmentation == settings.published_augmentation and not group.recipe
+        return (
+            PUBLISHED.get((self.scenario, group.method)) if is_alike and _is_main(group) and not group.changes else None
+        )
+
+    @property
+    def plus(self) -> "Row | None":
+        """What the better recipe reaches under the same conditions."""
+        wanted = (self.group.method, self.group.augmentation, PLUS)
+        better = [g for g in self.groups if (g.method, g.augmentation, g.recipe) == wanted and _is_main(g)]
+        return Row(self.scenario, better[0], self.groups) if better else None
+
+
+Cell = Callable[[Row], str]
+Column = tuple[str, Cell]
+
+
+def _average(row: Row) -> str:
+    return mean_and_spread(row.group.averages)
+
+
+def _marked_average(row: Row) -> str:
+    return f"{_average(row)}{_mark(row.group)}"
+
+
+def _difference(row: Row, theirs: float | None) -> str:
+    return ABSENT if theirs is None else f"{round(statistics.fmean(row.group.averages) - theirs, 2) + 0.0:+.2f}"
+
+
+def _paper(published: Published | None) -> str:
+    if published is None:
+        return ABSENT
+    return f"{published.average:.2f}" + ("" if published.is_in_paper else " ¹")
+
+
+SCENARIO: Column = ("scenario", lambda row: f"`{row.scenario}`")
+METHOD: Column = ("method", lambda row: row.name)
+CLASSIFIER: Column = ("classifier", lambda row: classifiers(row.group.runs))
+AUGMENTATION: Column = ("augmentation", lambda row: row.group.augmentation)
+NUM_RUNS: Column = ("n", lambda row: str(len(row.group.runs)))
+AVERAGE: Column = ("average", _average)
+FINAL: Column = ("final", lambda row: mean_and_spread([run.final_accuracy for run in row.group.runs]))
+BOOSTED: Column = ("boosted", lambda row: mean_and_spread(row.group.variant_averages("boosted")))
+PAPER: Column = ("paper", lambda row: _paper(row.published))
+DIFFERENCE: Column = ("difference", lambda row: _difference(row, row.published.average if row.published else None))
+PARAMETERS: Column = ("parameters", lambda row: f"{statistics.fmean(run.params for run in row.group.runs) / 1e6:.2f} M")
+KEPT: Column = ("kept", lambda row: size_text(statistics.fmean(run.memory_bytes for run in row.group.runs)))
+
+
+def table(columns: Sequence[Column], rows: Sequence[Row], num_names: int) -> str:
+    """The rows in Markdown."""
+    header, cells = zip(*columns, strict=True)
+    return Grid("", header, tuple(tuple(cell(row) for cell in cells) for row in rows), num_names).markdown()
+
+
+def rows_of(scenarios: Scenarios) -> list[Row]:
+    return [Row(scenario, group, groups) for scenario, groups in sorted(scenarios.items()) for group in groups]
 
 
 def protocols_block(results: Sequence[RunResult]) -> str:
     """The README's table: FOSTER on the paper's protocols. Unfinished runs are left out."""
-    told = protocols(_by_scenario_and_order([run for run in results if run.finished]))
+    told = protocols(rows_of(_by_scenario_and_order([run for run in results if run.finished])))
     return "\n\n".join([*told, *([MARK_NOTE] if "²" in "".join(told) else [])])
 
 
@@ -69,167 +136,157 @@ def results_block(results: Sequence[RunResult]) -> str:
     finished = [run for run in results if run.finished]
     if not finished:
         return "No results yet."
-    scenarios = _by_scenario_and_order(finished)
-    same_order = [group for group in scenarios.get(COMPARED, ()) if _has_published_order(group)]
-    compared = comparison([group for group in same_order if _is_on_test_images(group)])
-    rows = tuple(_row(scenario, group) for scenario, groups in sorted(scenarios.items()) for group in groups)
-    table = Grid("", (*NAME_COLUMNS, *NUMBER_COLUMNS), rows, num_names=len(NAME_COLUMNS)).markdown()
-    notes = [REPOSITORY_NOTE] if "¹" in table else []
-    notes += [_changes_note(scenarios)] if "²" in table else []
+    rows = rows_of(_by_scenario_and_order(finished))
+    main_rows = [row for row in rows if _is_main(row.group)]
     several = orders(by_scenario((run for run in finished if run.evaluated_on == "test"), across_orders=True))
-    all_runs = [*notes, f'<details markdown="1"><summary>All {len(finished)} runs</summary>', table, "</details>"]
-    tables = [*compared, *protocols(scenarios), *closed_forms(scenarios), *tiny_imagenet(scenarios), *several]
-    return "\n\n".join([*tables, *all_runs, EXPLANATION])
+    tables = [*comparison(main_rows), *protocols(rows), *closed_forms(main_rows), *tiny_imagenet(main_rows), *several]
+    whole = all_runs(rows)
+    notes = [REPOSITORY_NOTE] if "¹" in whole else []
+    notes += [_changes_note(rows)] if "²" in whole else []
+    folded = [f'<details markdown="1"><summary>All {len(finished)} runs</summary>', whole, "</details>"]
+    return "\n\n".join([*tables, *notes, *folded, EXPLANATION])
 
 
-def protocols(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
+def comparison(rows: Sequence[Row]) -> list[str]:
+    """The paragraphs that compare all methods in one scenario: a row a method, a column an augmentation."""
+    by_name: dict[str, dict[str, Group]] = {}
+    for row in rows:
+        if row.scenario == COMPARED and row.group.augmentation in COMPARED_AUGMENTATIONS:
+            by_name.setdefault(row.name, {})[row.group.augmentation] = row.group
+    if not by_name:
+        return []
+
+    def of(augmentation: str) -> Cell:
+        return lambda row: next(
+            (_marked_average(one) for one in parts(row) if one.group.augmentation == augmentation), ABSENT
+        )
+
+    def parts(row: Row) -> list[Row]:
+        return [Row(COMPARED, group, ()) for group in row.groups]
+
+    groups = [[one[name] for name in COMPARED_AUGMENTATIONS if name in one] for one in by_name.values()]
+    # The size of the network, and what is kept, do not depend on the augmentation.
+    compared = [Row(COMPARED, of_method[-1], of_method) for of_method in groups]
+    columns = (
+        *(METHOD, CLASSIFIER, *((name, of(name)) for name in COMPARED_AUGMENTATIONS), FINAL),
+        ("n", lambda row: ", ".join(dict.fromkeys(NUM_RUNS[1](one) for one in parts(row)))),
+        ("paper", lambda row: _paper(PUBLISHED.get((COMPARED, row.group.method)))),
+        ("difference", lambda row: next((DIFFERENCE[1](one) for one in parts(row) if one.published), ABSENT)),
+        *(PARAMETERS, KEPT),
+    )
+    present = {row.group.method for row in compared}
+    missing = [name for name, kind in METHOD_SETTINGS.items() if isinstance(kind.built_by, str) and name not in present]
+    notes = [f"Without a full run so far: {', '.join(missing)}."] if missing else []
+    told = f"All methods on `{COMPARED}`, average incremental accuracy with each augmentation:"
+    return [told, table(columns, compared, num_names=2), *notes]
+
+
+def protocols(rows: Sequence[Row]) -> list[str]:
     """The paragraphs that set our FOSTER beside the paper's, beside what its authors got when they ran it again, and
     beside our better recipe."""
-    rows = [
-        (
-            f"`{scenario}`",
-            *_average_and_final(group),
-            f"{published.average:.2f}",
-            _difference(group, published.average),
-            f"{published.rerun:.2f}",
-            _difference(group, published.rerun),
-            *_beside(groups, group),
-        )
-        for scenario, groups in scenarios.items()
-        for group in groups
-        if (published := _comparable(scenario, group)) and published.rerun
-    ]
-    if not rows:
-        return []
-    table = Grid("", PROTOCOL_COLUMNS, tuple(sorted(rows)), num_names=1).markdown()
+    shown = [row for row in rows if row.published and row.published.rerun]
+
+    def of_plus(name: str, cell: Cell) -> Column:
+        return name, lambda row: cell(row.plus) if row.plus else ABSENT
+
+    columns = (
+        *(SCENARIO, NUM_RUNS, ("foster", _average), FINAL, PAPER, DIFFERENCE),
+        ("repository", lambda row: f"{row.published.rerun:.2f}"),
+        ("difference", lambda row: _difference(row, row.published.rerun)),
+        *(of_plus(*NUM_RUNS), of_plus("plus", _marked_average), of_plus(*FINAL)),
+        ("gain", lambda row: _difference(row.plus, statistics.fmean(row.group.averages)) if row.plus else ABSENT),
+    )
     told = (
         "FOSTER on the paper's protocols, as its authors' repository reproduces it (it does not say of which network: "
         "its program prints the boosted one), and with `--recipe plus`:"
     )
-    return [textwrap.fill(told, 120), table]
+    return [textwrap.fill(told, 120), table(columns, shown, num_names=1)] if shown else []
 
 
-def closed_forms(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
+def closed_forms(rows: Sequence[Row]) -> list[str]:
     """The paragraphs on methods that train nothing after the first task."""
-    rows = [
-        (
-            f"`{scenario}`",
-            _name(group),
-            *_average_and_final(group),
-            f"{ACIL[scenario]:.2f}" if scenario in ACIL else ABSENT,
-            _parameters(group),
-            _kept(group),
-        )
-        for scenario, groups in sorted(scenarios.items())
-        for group in groups
-        if group.method in CLOSED_FORMS and _has_published_order(group) and _is_on_test_images(group)
-    ]
-    if not rows:
-        return []
+    shown = [row for row in rows if row.group.method in CLOSED_FORMS]
+    acil = ("ACIL", lambda row: f"{ACIL[row.scenario]:.2f}" if row.scenario in ACIL else ABSENT)
+    columns = (SCENARIO, METHOD, NUM_RUNS, AVERAGE, FINAL, acil, PARAMETERS, KEPT)
     told = "Heads that are computed: nothing is trained after the first task, and no image is kept. The published runs "
     told += "of ACIL have another class order and another training of the first task:"
-    return [textwrap.fill(told, 120), Grid("", CLOSED_FORM_COLUMNS, tuple(rows), num_names=2).markdown()]
+    return [textwrap.fill(told, 120), table(columns, shown, num_names=2)] if shown else []
 
 
-def tiny_imagenet(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
+def tiny_imagenet(rows: Sequence[Row]) -> list[str]:
     """The paragraphs on the second dataset, for which nothing was chosen."""
-    rows = [
-        (
-            f"`{scenario}`",
-            _name(group),
-            group.augmentation,
-            *_average_and_final(group),
-            mean_and_spread(group.variant_averages("boosted")),
-            _parameters(group),
-            _kept(group),
-        )
-        for scenario, groups in sorted(scenarios.items())
-        for group in groups
-        if scenario.startswith("tinyimagenet") and _has_published_order(group) and _is_on_test_images(group)
-    ]
-    if not rows:
-        return []
+    shown = [row for row in rows if row.scenario.startswith("tinyimagenet")]
+    columns = (SCENARIO, METHOD, AUGMENTATION, NUM_RUNS, AVERAGE, FINAL, BOOSTED, PARAMETERS, KEPT)
     told = (
         "Tiny ImageNet, photos of 200 classes at 64 x 64 pixels. Everything was chosen on CIFAR-100 and used unchanged:"
     )
-    return [told, Grid("", TINY_IMAGENET_COLUMNS, tuple(rows), num_names=3).markdown()]
+    return [told, table(columns, shown, num_names=3)] if shown else []
 
 
-def _average_and_final(group: Group) -> tuple[str, str, str]:
-    """n, the average and the accuracy after the last task."""
-    return str(len(group.runs)), mean_and_spread(group.averages), mean_and_spread(_finals(group))
-
-
-def _finals(group: Group) -> list[float]:
-    return [run.final_accuracy for run in group.runs]
-
-
-def _parameters(group: Group) -> str:
-    return f"{statistics.fmean(run.params for run in group.runs) / 1e6:.2f} M"
-
-
-def _kept(group: Group) -> str:
-    return size_text(statistics.fmean(run.memory_bytes for run in group.runs))
-
-
-def _beside(groups: Sequence[Group], paper: Group) -> tuple[str, ...]:
-    """What the better recipe reaches under the same conditions, and what it gains."""
-    for group in groups:
-        alike = group.method == paper.method and group.augmentation == paper.augmentation
-        if alike and group.recipe == PLUS and _has_published_order(group) and _is_on_test_images(group):
-            num_runs, average, final = _average_and_final(group)
-            return num_runs, f"{average}{_mark(group)}", final, _difference(group, statistics.fmean(paper.averages))
-    return (ABSENT,) * 4
-
-
-def orders(scenarios: Mapping[str, Sequence[Group]]) -> list[str]:
+def orders(scenarios: Scenarios) -> list[str]:
     """The paragraphs on what was learned in several class orders: each recipe's mean over them, and the better one's
     gain, order by order."""
-    rows = [
-        (
-            f"`{scenario}`",
-            _name(group),
-            ", ".join(_by_order(group)),
-            mean_and_spread([*_by_order(group).values()]),
-            mean_and_spread([*_by_order(group, lambda run: run.final_accuracy).values()]),
-            mean_and_spread(group.variant_averages("boosted") and [*_by_order(group, _boosted).values()]),
-            _signed(_gains(groups, group)),
-        )
-        for scenario, groups in sorted(scenarios.items())
-        for group in groups
-        if len(_by_order(group)) > 1
-    ]
+    shown = [row for row in rows_of(scenarios) if len(_by_order(row.group)) > 1]
+    columns = (
+        *(SCENARIO, METHOD),
+        ("class orders", lambda row: ", ".join(_by_order(row.group))),
+        ("average", lambda row: mean_and_spread([*_by_order(row.group).values()])),
+        ("final", lambda row: mean_and_spread([*_by_order(row.group, lambda run: run.final_accuracy).values()])),
+        ("boosted", lambda row: mean_and_spread([*_by_order(row.group, _boosted).values()])),
+        ("gain", _gains),
+    )
     told = "Over several class orders, mean ± sample standard deviation; the gain is that in the same order:"
-    return [told, Grid("", ORDERS_COLUMNS, tuple(rows), num_names=3).markdown()] if rows else []
+    return [told, table(columns, shown, num_names=3)] if shown else []
 
 
-def _gains(groups: Sequence[Group], better: Group) -> list[float]:
+def _gains(row: Row) -> str:
     """What the better recipe gains over the paper's in each class order that both have."""
-    papers = [g for g in groups if (g.method, g.augmentation, g.recipe) == (better.method, better.augmentation, "")]
-    if better.recipe != PLUS or len(papers) != 1:
-        return []
+    wanted = (row.group.method, row.group.augmentation, "")
+    papers = [group for group in row.groups if (group.method, group.augmentation, group.recipe) == wanted]
+    if row.group.recipe != PLUS or len(papers) != 1:
+        return ABSENT
     theirs = _by_order(papers[0])
-    return [average - theirs[order] for order, average in _by_order(better).items() if order in theirs]
+    gains = [average - theirs[order] for order, average in _by_order(row.group).items() if order in theirs]
+    return f"{'+' if gains and statistics.fmean(gains) >= 0 else ''}{mean_and_spread(gains)}"
 
 
-def _signed(gains: Sequence[float]) -> str:
-    return mean_and_spread(gains) if not gains or statistics.fmean(gains) < 0 else f"+{mean_and_spread(gains)}"
+def _boosted(run: RunResult) -> float | None:
+    found = run.variants.get("boosted")
+    return found.average_incremental_accuracy if found else None
 
 
 def _by_order(
-    group: Group, number: Callable[[RunResult], float] = lambda run: run.average_incremental_accuracy
+    group: Group, number: Callable[[RunResult], float | None] = lambda run: run.average_incremental_accuracy
 ) -> dict[str, float]:
     """The mean of a number of each class order's runs, the published order first."""
     by_order: dict[str, list[float]] = {}
     for run in sorted(group.runs, key=lambda run: (run.order_seed != PUBLISHED_ORDER, str(run.order_seed))):
-        by_order.setdefault(str(run.order_seed), []).append(number(run))
+        if (value := number(run)) is not None:
+            by_order.setdefault(str(run.order_seed), []).append(value)
     return {order: statistics.fmean(numbers) for order, numbers in by_order.items()}
 
 
-def _boosted(run: RunResult) -> float:
-    average = run.variants["boosted"].average_incremental_accuracy
-    assert average is not None
-    return average
+def all_runs(rows: Sequence[Row]) -> str:
+    """The table of all groups of runs."""
+    columns = (
+        ("scenario", lambda row: row.scenario),
+        ("method", lambda row: f"{row.name}{_mark(row.group)}"),
+        *(CLASSIFIER, AUGMENTATION),
+        (
+            "class order",
+            lambda row: ABSENT if row.group.runs[0].order_seed is None else str(row.group.runs[0].order_seed),
+        ),
+        ("seeds", lambda row: ", ".join(str(seed) for seed in sorted({run.seed for run in row.group.runs}))),
+        ("hardware", lambda row: ", ".join(sorted({run.hardware for run in row.group.runs}))),
+        *(NUM_RUNS, AVERAGE, FINAL, PAPER, DIFFERENCE, BOOSTED),
+        (
+            "paper, boosted",
+            lambda row: f"≈ {row.published.boosted:.1f}" if row.published and row.published.boosted else ABSENT,
+        ),
+        KEPT,
+        ("minutes", lambda row: f"{statistics.fmean(run.train_seconds for run in row.group.runs) / 60:.1f}"),
+    )
+    return table(columns, rows, num_names=7)
 
 
 def _by_scenario_and_order(runs: Sequence[RunResult]) -> dict[str, list[Group]]:
@@ -241,20 +298,23 @@ def _by_scenario_and_order(runs: Sequence[RunResult]) -> dict[str, list[Group]]:
     return by_name
 
 
-def comparison(groups: Sequence[Group]) -> list[str]:
-    """The paragraphs that compare all methods in one scenario: a row a method, a column an augmentation."""
-    by_name: dict[str, dict[str, Group]] = {}
-    for group in groups:
-        if group.augmentation in COMPARED_AUGMENTATIONS:
-            by_name.setdefault(_name(group), {})[group.augmentation] = group
-    if not by_name:
-        return []
-    rows = tuple(_compared_row(by_augmentation) for by_augmentation in by_name.values())
-    present = {group.method for by_augmentation in by_name.values() for group in by_augmentation.values()}
-    missing = [name for name, kind in METHOD_SETTINGS.items() if isinstance(kind.built_by, str) and name not in present]
-    notes = [f"Without a full run so far: {', '.join(missing)}."] if missing else []
-    table = Grid("", COMPARED_COLUMNS, rows, num_names=2).markdown()
-    return [f"All methods on `{COMPARED}`, average incremental accuracy with each augmentation:", table, *notes]
+def _is_main(group: Group) -> bool:
+    """Whether the runs have the published class order and are evaluated on the test images."""
+    return all(run.order_seed == PUBLISHED_ORDER and run.evaluated_on == "test" for run in group.runs)
+
+
+def _mark(group: Group) -> str:
+    return " ²" if group.changes else ""
+
+
+def _changes_note(rows: Sequence[Row]) -> str:
+    notes = [
+        f"{row.scenario} {row.name} {row.group.augmentation}: {', '.join(row.group.changes)}"
+        for row in rows
+        if row.group.changes
+    ]
+    told = "; ".join(dict.fromkeys(notes))
+    return textwrap.fill(f"² Not with all settings of the preset and the recipe. {told}.", 120)
 
 
 PAGES: Mapping[str, Callable[[Sequence[RunResult]], str]] = {
@@ -304,102 +364,6 @@ def _refresh(root: Path, only_check: bool) -> int:
         else:
             path.write_text(new, encoding="utf-8")
     return int(is_stale)
-
-
-def _compared_row(by_augmentation: Mapping[str, Group]) -> tuple[str, ...]:
-    """One method's row, from its groups by augmentation."""
-    groups = list(by_augmentation.values())
-    published = PUBLISHED.get((COMPARED, groups[0].method))
-    differences = [_difference(group, theirs.average) for group in groups if (theirs := _comparable(COMPARED, group))]
-    # The size of the network, and what is kept, do not depend on the augmentation.
-    last = by_augmentation.get("auto", groups[0])
-    counts = [str(len(by_augmentation[name].runs)) for name in COMPARED_AUGMENTATIONS if name in by_augmentation]
-    return (
-        _name(groups[0]),
-        classifiers(run for group in groups for run in group.runs),
-        *(
-            f"{mean_and_spread(by_augmentation[name].averages)}{_mark(by_augmentation[name])}"
-            if name in by_augmentation
-            else ABSENT
-            for name in COMPARED_AUGMENTATIONS
-        ),
-        mean_and_spread(_finals(last)),
-        ", ".join(dict.fromkeys(counts)),
-        _published(published),
-        differences[0] if differences else ABSENT,
-        _parameters(groups[0]),
-        _kept(groups[0]),
-    )
-
-
-def _row(scenario: str, group: Group) -> tuple[str, ...]:
-    published = _comparable(scenario, group)
-    return (
-        scenario,
-        _marked(group),
-        classifiers(group.runs),
-        group.augmentation,
-        str(order) if (order := group.runs[0].order_seed) is not None else ABSENT,
-        ", ".join(str(seed) for seed in sorted({run.seed for run in group.runs})),
-        ", ".join(sorted({run.hardware for run in group.runs})),
-        *_average_and_final(group),
-        _published(published),
-        _difference(group, published.average) if published else ABSENT,
-        mean_and_spread(group.variant_averages("boosted")),
-        f"≈ {published.boosted:.1f}" if published and published.boosted else ABSENT,
-        _kept(group),
-        f"{statistics.fmean(run.train_seconds for run in group.runs) / 60:.1f}",
-    )
-
-
-def _comparable(scenario: str, group: Group) -> Published | None:
-    """What the literature reports, where the group was trained and evaluated as that was."""
-    settings = METHOD_SETTINGS.get(group.method)
-    is_alike = settings is not None and group.augmentation == settings.published_augmentation and not group.recipe
-    is_alike = is_alike and _has_published_order(group) and _is_on_test_images(group) and not group.changes
-    return PUBLISHED.get((scenario, group.method)) if is_alike else None
-
-
-def _has_published_order(group: Group) -> bool:
-    return all(run.order_seed == PUBLISHED_ORDER for run in group.runs)
-
-
-def _is_on_test_images(group: Group) -> bool:
-    return all(run.evaluated_on == "test" for run in group.runs)
-
-
-def _name(group: Group) -> str:
-    """The method and its recipe; a footnote has the settings that are not those of the preset."""
-    return f"{group.method} {group.recipe}".rstrip()
-
-
-def _marked(group: Group) -> str:
-    return f"{_name(group)}{_mark(group)}"
-
-
-def _mark(group: Group) -> str:
-    return " ²" if group.changes else ""
-
-
-def _changes_note(scenarios: Mapping[str, Sequence[Group]]) -> str:
-    notes = [
-        f"{scenario} {_name(group)} {group.augmentation}: {', '.join(group.changes)}"
-        for scenario, groups in sorted(scenarios.items())
-        for group in groups
-        if group.changes
-    ]
-    told = "; ".join(dict.fromkeys(notes))
-    return textwrap.fill(f"² Not with all settings of the preset and the recipe. {told}.", 120)
-
-
-def _difference(group: Group, theirs: float) -> str:
-    return f"{round(statistics.fmean(group.averages) - theirs, 2) + 0.0:+.2f}"
-
-
-def _published(published: Published | None) -> str:
-    if published is None:
-        return ABSENT
-    return f"{published.average:.2f}" + ("" if published.is_in_paper else " ¹")
 
 
 if __name__ == "__main__":
