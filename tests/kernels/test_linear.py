@@ -95,7 +95,7 @@ class TestInNetworks:
 
     def test_a_boosted_network_uses_the_kernels_for_all_its_heads(self, calls: list[tuple[int, ...]]) -> None:
         torch.manual_seed(0)
-        plain = BoostedNetwork.expand(Network.create(cifar_resnet(8), 4), num_new=3)
+        plain = BoostedNetwork(Network.create(cifar_resnet(8), 4), num_new=3)
         boosted = use_kernels(copy.deepcopy(plain))
         assert list(boosted.state_dict()) == list(plain.state_dict())
         images = torch.randn(4, 3, 8, 8)

@@ -45,7 +45,7 @@ def test_a_bundle_after_many_tasks_is_loaded_as_one_after_the_first(
 ) -> None:
     made, make = [], Method.new_backbone
     monkeypatch.setattr(Method, "new_backbone", lambda method: made.append(method) or make(method))
-    monkeypatch.setattr(BoostedNetwork, "expand", lambda *given: pytest.fail("a past task was built again"))
+    monkeypatch.setattr(BoostedNetwork, "__init__", lambda *given: pytest.fail("a past task was built again"))
     forge(bundle, task_sizes=[1, 1] + [0] * 998)
     assert foster.load(bundle, device="cpu").class_names == ("zero", "one")
     assert len(made) == 1

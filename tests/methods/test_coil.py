@@ -51,7 +51,9 @@ def test_a_new_class_starts_from_the_classifier_of_the_known_class_that_it_resem
     names = digits().class_names[:6]
     task = Task(1, 4, 2, ImageSet(twins, labels, names), method.memory.exemplars(names))
     first_phase(method, task)
-    started = functional.normalize(head_of(method).new_proxies.detach().squeeze(1))
+    new = head_of(method).new_proxies.detach().squeeze(1)
+    assert new.norm(dim=1).mean().item() == pytest.approx(known.norm(dim=1).mean().item())
+    started = functional.normalize(new)
     similarity = started @ functional.normalize(known).T
     # Each column takes as much as each row gives, so a new class is carried two known ones, its twin among them.
     assert (similarity[0, 2] > similarity[1, 2]).item()
@@ -145,6 +147,7 @@ def test_retrospective_transport_teaches_features_and_new_classifiers_but_not_th
     assert head.new_proxies.grad is not None
     assert (head.new_proxies.grad != 0).any()
     assert head.old_proxies.grad is None
+    assert head.old_proxies.requires_grad, "the base loss trains known classifiers"
     assert head.scale.grad is None
     assert (next(method.network.branches[0].parameters()).grad != 0).any()
     assert all(parameter.grad is None for parameter in teacher.parameters())

@@ -44,7 +44,7 @@ def old() -> Network:
 
 @pytest.fixture
 def boosted(old: Network) -> BoostedNetwork:
-    return trained_apart(BoostedNetwork.expand(old, 2))
+    return trained_apart(BoostedNetwork(old, 2))
 
 
 def test_one_forward_pass_gives_boosted_old_and_new_branch_logits(old: Network, boosted: BoostedNetwork) -> None:
@@ -61,7 +61,7 @@ def test_one_forward_pass_gives_boosted_old_and_new_branch_logits(old: Network, 
 
 
 def test_expansion_copies_the_old_parts_and_initialises_the_rest_with_the_whole_fan_in(old: Network) -> None:
-    boosted = BoostedNetwork.expand(old, 200)
+    boosted = BoostedNetwork(old, 200)
     assert torch.equal(boosted.old_block, old.head.weight)
     assert torch.equal(boosted.old_bias, old.head.bias)
     assert (boosted.new_bias == 0).all()
@@ -73,12 +73,12 @@ def test_expansion_copies_the_old_parts_and_initialises_the_rest_with_the_whole_
     for network in (old, grown):
         nn.init.ones_(next(network.branches[-1].parameters()))  # the newest branch differs from the others
         newest = network.branches[-1].state_dict()
-        branch = BoostedNetwork.expand(network, 2).new_branch
+        branch = BoostedNetwork(network, 2).new_branch
         assert all(torch.equal(value, newest[key]) for key, value in branch.state_dict().items())
 
 
 def test_expansion_shares_nothing_with_the_old_network_and_leaves_it_trainable(old: Network) -> None:
-    boosted = BoostedNetwork.expand(old, 2)
+    boosted = BoostedNetwork(old, 2)
     assert not addresses(boosted) & addresses(old)
     assert not addresses(boosted.old) & addresses(boosted.new_branch)
     assert all(parameter.requires_grad for parameter in old.parameters())
@@ -99,7 +99,7 @@ def test_expansion_shares_nothing_with_the_old_network_and_leaves_it_trainable(o
 def test_only_the_chosen_blocks_receive_gradients(
     old: Network, new_on_old: str, train_old_block: bool, trained: set[str]
 ) -> None:
-    boosted = BoostedNetwork.expand(old, 2, new_on_old, train_old_block)
+    boosted = BoostedNetwork(old, 2, new_on_old, train_old_block)
     if new_on_old != "finetune":
         assert (boosted.new_on_old == 0).all()
         assert (boosted.new_bias == 0).all()
@@ -166,7 +166,7 @@ def test_a_boosted_network_trains_in_bfloat16(boosted: BoostedNetwork) -> None:
 
 
 def test_probabilities_of_both_branches_can_be_summed_in_the_place_of_logits(old: Network) -> None:
-    network = BoostedNetwork.expand(old, 2, sums="probabilities").eval()
+    network = BoostedNetwork(old, 2, sums="probabilities").eval()
     out, old_size = network(images()), old.feature_size
     first = out.features[:, :old_size] @ network.weight[:, :old_size].T + network.bias
     second = out.features[:, old_size:] @ network.weight[:, old_size:].T

@@ -167,7 +167,7 @@ def test_boosting_and_compressing_compile_nothing_after_the_first_time(counter: 
     found = [compilations(counter, [network], loss_of(network))]
 
     def learn_more(old: Network) -> Network:
-        boosted = BoostedNetwork.expand(old, 2)
+        boosted = BoostedNetwork(old, 2)
         found.append(compilations(counter, [boosted], loss_of(boosted)))
         student = boosted.compressed()
         freeze(boosted)

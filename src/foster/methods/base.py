@@ -120,11 +120,11 @@ class Method(Generic[SettingsType]):
         return initialisation(Address(self.context.seed, f"initialise {purpose}", task.index))
 
     def learn_first(self, task: Task) -> Phase:
-        """The first task of most methods: train a new network with cross-entropy."""
+        """The first task of most methods: train a new network as `classify` does."""
         return self.classify("learn", self.grow(task), self.settings.first, task.training)
 
     def classify(self, name: str, network: Network, schedule: FitSettings, data: ImageSet) -> Phase:
-        """A phase that trains `network` with cross-entropy over all its classes."""
+        """A phase that trains `network` with cross-entropy over all its classes, or with the method's own loss."""
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             return {"L_CE": cross_entropy(network(images).logits, labels)}

@@ -67,7 +67,7 @@ class Foster(Method[FosterSettings]):
     def boosted_network(self, task: Task, number: int = 1) -> BoostedNetwork:
         """The frozen old network with a new branch; `number` counts the boosted networks of the task from 1."""
         with self.initialising(task, numbered("network", number)):
-            return BoostedNetwork.expand(
+            return BoostedNetwork(
                 self.network,
                 task.num_new,
                 new_on_old=self.settings.new_on_old,
@@ -177,7 +177,7 @@ class Foster(Method[FosterSettings]):
         network: nn.Module
         if any(name.startswith("new_branch.") for name in weights):
             old = self.new_network(task_sizes[:-1])
-            network = BoostedNetwork.expand(old, task_sizes[-1], sums=self.settings.sums)
+            network = BoostedNetwork(old, task_sizes[-1], sums=self.settings.sums)
         else:  # of the first task, or without compression, or the mean of several boosted networks
             plain = self.new_network(task_sizes)
             a_branch = len(plain.branches[0].state_dict())

@@ -20,6 +20,7 @@ from foster.networks.heads import CosineHead
 from foster.networks.modules import both, freeze
 from foster.networks.network import Backbone, Network
 from foster.seeding import Address, generator
+from foster.settings.fit import FitSettings
 from foster.settings.methods import PodnetSettings
 from foster.training.phase import Evaluate, Phase
 
@@ -54,14 +55,13 @@ class Podnet(CosineMethod[PodnetSettings]):
                     yield self.tune_head(balanced)
         self.remember(task)
 
-    def learn_first(self, task: Task) -> Phase:
-        network = self.grow(task)
+    def classify(self, name: str, network: Network, schedule: FitSettings, data: ImageSet) -> Phase:
         head = cosine_head(network)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             return {"L_LSC": self.classification(network(images).logits, labels, head)}
 
-        return Phase("learn", network, objective, self.settings.first, task.training)
+        return Phase(name, network, objective, schedule, data)
 
     def learn(self, task: Task) -> Phase:
         teacher = freeze(self.network)
@@ -84,14 +84,9 @@ class Podnet(CosineMethod[PodnetSettings]):
         return Phase("learn", network, objective, self.settings.later, task.training, teachers=(teacher,))
 
     def tune_head(self, balanced: ImageSet) -> Phase:
-        network, head = self.network, cosine_head(self.network)
-        freeze(network.branches)
-        head.old_proxies.requires_grad_(True)
-
-        def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            return {"L_LSC": self.classification(network(images).logits, labels, head)}
-
-        return Phase("finetune", network, objective, self.settings.finetune, balanced)
+        freeze(self.network.branches)
+        cosine_head(self.network).old_proxies.requires_grad_(True)
+        return self.classify("finetune", self.network, self.settings.finetune, balanced)
 
     def classification(self, logits: Tensor, labels: Tensor, head: CosineHead) -> Tensor:
         if not self.settings.hinge:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from foster.networks.heads import Head, PreciseLinear, alignment_factor
 from foster.networks.modules import both, freeze
-from foster.networks.network import Backbone, Network, Output
+from foster.networks.network import Network, Output
 
 NewOnOld = Literal["finetune", "zero", "zero_with_bias"]
 """FT, AZ and AZB of the paper."""
@@ -49,50 +49,41 @@ class BoostedNetwork(nn.Module):
     `logits` are the logarithms of the mean.
     """
 
-    sums: Sums = "logits"
-
-    def __init__(self, old: Network, new_branch: Backbone, head: Head, new_branch_head: Head) -> None:
-        """The blocks are copied from `head`. Use `expand` to grow a network."""
-        super().__init__()
-        self.old = old
-        self.new_branch = new_branch
-        self.new_branch_head = new_branch_head
-        self.linear = PreciseLinear()
-        num_known, old_size = old.num_classes, old.feature_size
-        self.old_block = nn.Parameter(head.weight.detach()[:num_known, :old_size].clone())
-        self.new_on_old = nn.Parameter(head.weight.detach()[num_known:, :old_size].clone())
-        self.new_block = nn.Parameter(head.weight.detach()[:, old_size:].clone())
-        self.old_bias = nn.Parameter(head.bias.detach()[:num_known].clone())
-        self.new_bias = nn.Parameter(head.bias.detach()[num_known:].clone())
-
-    @classmethod
-    def expand(
-        cls,
+    def __init__(
+        self,
         old: Network,
         num_new: int,
         new_on_old: NewOnOld = "finetune",
         train_old_block: bool = True,
         sums: Sums = "logits",
-    ) -> "BoostedNetwork":
+    ) -> None:
         """Boost a frozen copy of `old` with a new branch that starts as a copy of its newest branch.
 
         The old block and biases are those of the old head; the other blocks are new. `new_on_old` "finetune" trains
         that block, "zero" keeps it and the new biases at 0, "zero_with_bias" keeps it at 0 and trains the new biases.
         With `train_old_block` False, the old block and the old biases are frozen.
         """
+        super().__init__()
         assert isinstance(old.head, Head)
-        new_branch = old.trained_copy(-1)
-        head = old.head.grown(num_new, in_features=old.feature_size + new_branch.feature_size)
-        new_branch_head = Head(new_branch.feature_size, head.num_classes).to(head.weight)
-        frozen = freeze(Network(old.frozen_branches(), copy.deepcopy(old.head)))
-        network = cls(frozen, new_branch, head, new_branch_head)
+        num_known, old_size, new_branch = old.num_classes, old.feature_size, old.trained_copy(-1)
+        head = old.head.grown(num_new, in_features=old_size + new_branch.feature_size)
+        self.sums = sums
+        self.old = freeze(Network(old.frozen_branches(), copy.deepcopy(old.head)))
+        self.new_branch = new_branch
+        self.new_branch_head = Head(new_branch.feature_size, head.num_classes).to(head.weight)
+        self.linear = PreciseLinear()
+        weight, bias = head.weight.detach(), head.bias.detach()
         if new_on_old != "finetune":
-            network.new_on_old.requires_grad_(False).zero_()
-        network.new_bias.requires_grad_(new_on_old != "zero")
-        network.old_block.requires_grad_(train_old_block)
-        network.old_bias.requires_grad_(train_old_block)
-        network.sums = sums
-        return network
+            weight[num_known:, :old_size] = 0
+
+        def block(values: Tensor, is_trained: bool) -> nn.Parameter:
+            return nn.Parameter(values.clone(), requires_grad=is_trained)
+
+        self.old_block = block(weight[:num_known, :old_size], train_old_block)
+        self.new_on_old = block(weight[num_known:, :old_size], new_on_old == "finetune")
+        self.new_block = block(weight[:, old_size:], True)
+        self.old_bias = block(bias[:num_known], train_old_block)
+        self.new_bias = block(bias[num_known:], new_on_old != "zero")
 
     @property
     def weight(self) -> Tensor:

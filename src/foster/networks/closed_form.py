@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ class ClosedFormHead(nn.Module):
     Features `[N, in_features]` are standardised by `mean` and `deviation` `[in_features]` of the first task, and mapped
     to `[N, num_mapped]`. `counts`, `sums` and `second_moment` are the statistics of the mapped features.
 
-    When a state is loaded, the head takes the sizes of that state.
+    When a state is loaded, the head takes the sizes of that state, except the number of classes.
     """
 
     mean: Tensor
@@ -102,15 +102,11 @@ class ClosedFormHead(nn.Module):
         return copy.deepcopy(self, {id(value): value for value in self.state_dict(keep_vars=True).values()})
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        found = [state_dict.get(f"{prefix}{name}") for name in ("mean", "second_moment")]
-        if all(isinstance(value, Tensor) and value.ndim for value in found):
-            self._resize(*(len(cast(Tensor, value)) for value in found))
+        for name, own in self.state_dict(keep_vars=True).items():
+            if name != "counts" and isinstance(found := state_dict.get(prefix + name), Tensor):
+                empty = self.mean.new_empty(found.shape, dtype=own.dtype)
+                setattr(self, name, _constant(empty) if isinstance(own, nn.Parameter) else empty)
         super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    def _resize(self, in_features: int, num_mapped: int) -> None:
-        self.mean, self.deviation = self.mean.new_zeros(in_features), self.mean.new_ones(in_features)
-        self._set(Statistics.empty(self.num_classes, num_mapped, self.sums.device))
-        self.weight = _constant(self.weight.new_zeros(self.num_classes, num_mapped))
 
 
 class DiscriminantHead(ClosedFormHead):
@@ -141,11 +137,6 @@ class RidgeHead(ClosedFormHead):
 
     def solution(self, statistics: Statistics) -> tuple[Tensor, Tensor]:
         return ridge(statistics.second_moment, statistics.sums, self.penalty), torch.zeros_like(statistics.sums[:, 0])
-
-    def _resize(self, in_features: int, num_mapped: int) -> None:
-        super()._resize(in_features, num_mapped)
-        self.random_weight = _constant(self.weight.new_zeros(in_features, num_mapped))
-        self.random_bias = _constant(self.bias.new_zeros(num_mapped))
 
 
 def _constant(values: Tensor) -> nn.Parameter:
