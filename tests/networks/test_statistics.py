@@ -146,6 +146,17 @@ def test_one_wrong_label_in_a_small_class_does_not_attract_the_photos_of_another
     assert ((asked @ weight.T + bias).argmax(1) == 0).double().mean() > 0.9
 
 
+def test_the_spread_within_classes_is_that_of_images_that_were_not_measured() -> None:
+    source = torch.Generator().manual_seed(0)
+    labels = torch.arange(80) % 4
+    images = torch.randn(4, 100, generator=source)[labels] + torch.randn(80, 100, generator=source)
+    known = Statistics.empty(4, 100).added(images, labels)
+    prior = module._prior_of_means(known, 0.5)
+    true_spread = torch.cholesky_inverse(module.shrunk_covariance(known, 0.5)).trace().item()  # the covariance is I
+    assert prior is not None
+    assert prior.within.item() == pytest.approx(true_spread, rel=0.05)
+
+
 @pytest.mark.parametrize("num_images", [1, 100])
 def test_discriminants_of_few_are_the_usual_ones_where_classes_have_many_images_or_one(
     digits: tuple[Tensor, Tensor], num_images: int
