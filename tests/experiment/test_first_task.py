@@ -10,7 +10,7 @@ from foster import events
 from foster.errors import SettingsError
 from foster.experiment.first_task import check_phases, first_task
 from foster.experiment.folder import RunFolder
-from foster.experiment.plan import make_plan
+from foster.experiment.plan import make_plan, measured_plan
 from foster.experiment.run import begin
 from foster.system.signals import StopRequest
 
@@ -93,6 +93,8 @@ def test_a_first_task_that_is_not_there_leaves_no_folder_behind(tmp_path: Path):
 def test_a_plan_leaves_out_the_first_task_that_is_taken_over_and_refuses_one_that_is_not_there(
     whole: Path, tmp_path: Path
 ):
+    closed = measured_plan(tiny_settings("ridge", f"first_task_from={whole}"))
+    assert (closed.total_steps, closed.time.seconds) == (0, 0), "nothing is left to train"
     usual, taken = (make_plan(tiny_settings("foster", *more)) for more in ((), (f"first_task_from={whole}",)))
     assert taken.tasks[0].phases == ()
     assert taken.total_steps == usual.total_steps - usual.tasks[0].num_steps

@@ -19,7 +19,6 @@ from foster.experiment.parts import (
     build_loader,
     build_method,
     check_data,
-    check_named,
     check_parts,
     describe_environment,
     load_scenario,
@@ -125,13 +124,6 @@ def test_a_run_begins_with_pretrained_weights_and_is_gentle_with_them(tmp_path: 
         check_parts(tiny_settings("bic", "weights=nothing.safetensors"))
     with pytest.raises(SettingsError, match="anything"):
         check_parts(tiny_settings("bic", "backbone=timm:anything"))
-
-
-def test_what_a_run_names_must_be_there() -> None:
-    with pytest.raises(SettingsError, match="weights: "):
-        check_named(tiny_settings("foster", "weights=nothing.safetensors"))
-    with pytest.raises(SettingsError, match="'resnet33'"):
-        check_named(tiny_settings("foster", "backbone=resnet33"))
 
 
 def test_all_data_of_a_run_is_read_wherever_its_device_is(tmp_path: Path) -> None:

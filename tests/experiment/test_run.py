@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 from foster.cli import experiments
 from foster.data.download import Follower
 from foster.data.task import Task
-from foster.errors import DataError, FolderError, TrainingError
+from foster.errors import DataError, TrainingError
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import build_engine, build_method, load_scenario
 from foster.experiment.plan import make_plan
@@ -76,10 +76,6 @@ def foster_run(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 def variants(results: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield results
     yield from results["variants"].values()
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_the_results_hold_everything_that_is_promised(foster_run: Finished) -> None:
@@ -325,17 +321,6 @@ def test_what_a_methods_settings_say_alone_decides_which_result_is_reported(
     assert (averaging["result"], replay["result"]) == ("nearest_mean", "head")
     assert averaging["accuracy_matrix"] == replay["variants"]["nearest_mean"]["accuracy_matrix"]
     assert averaging["variants"]["head"]["accuracy_matrix"] == replay["accuracy_matrix"]
-
-
-def test_resume_with_other_settings_is_refused_and_with_the_same_finds_nothing_to_do(
-    foster_run: Finished, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = contents(foster_run.path)
-    with pytest.raises(FolderError, match="seed = 1993, not 5"):
-        experiments.resume(foster_run.path, ["seed=5"], quiet=True)
-    experiments.resume(foster_run.path, quiet=True)
-    assert "finished" in capsys.readouterr().err
-    assert contents(foster_run.path) == before
 
 
 def test_the_written_settings_are_complete_and_name_what_was_chosen_for_published(tmp_path: Path) -> None:

@@ -24,27 +24,28 @@ def test_grad_cam_is_shown_for_images_that_boosting_corrected(kept_runs):
     (run,) = open_archives([kept_runs["foster"]])
     growth = growth_of(run, 2)
     found = corrected(run, growth, 2, NUM_EXPLAINED)
-    assert 0 < len(found.images) <= NUM_EXPLAINED
-    old = run.infer(growth.old, found.images.images).logits.argmax(1)
-    now = run.infer(growth.whole, found.images.images).logits.argmax(1)
-    assert not (old == found.images.labels).any()
-    assert (now == found.images.labels).all()
-    assert found.before == [run.class_names[int(k)] for k in old]
+    assert 0 < len(found) <= NUM_EXPLAINED
+    old = run.infer(growth.old, found.images).logits.argmax(1)
+    now = run.infer(growth.whole, found.images).logits.argmax(1)
+    assert not (old == found.labels).any()
+    assert (now == found.labels).all()
     known = run.scenario.test_up_to(2).of_classes(0, growth.old.num_classes)
     sure = run.infer(growth.whole, known.images).logits.softmax(1)
     is_corrected = run.infer(growth.old, known.images).logits.argmax(1) != known.labels
     is_corrected &= sure.argmax(1) == known.labels
     first = (sure.amax(1) * is_corrected).argmax()
-    assert torch.equal(found.images.images[0], known.images[first]), "the most confident one comes first"
-    frozen, new = branch_maps(run, growth, found.images)
-    assert frozen.shape == new.shape == (len(found.images), 8, 8)
+    assert torch.equal(found.images[0], known.images[first]), "the most confident one comes first"
+    frozen, new = branch_maps(run, growth, found)
+    assert frozen.shape == new.shape == (len(found), 8, 8)
     assert not torch.equal(frozen, new)
 
     figure = grad_cam_figure(run)
-    assert len(figure.axes) == 3 * len(found.images)
-    titles = [axes.get_title(loc="center") for axes in figure.axes[: len(found.images)]]
-    assert titles == [run.class_names[k] for k in found.images.labels.tolist()], "after the last task"
-    assert [len(axes.images) for axes in figure.axes[:: len(found.images)]] == [1, 2, 2]
+    assert len(figure.axes) == 3 * len(found)
+    first_row = figure.axes[: len(found)]
+    titles = [axes.get_title(loc="center") for axes in first_row]
+    assert titles == [run.class_names[k] for k in found.labels.tolist()], "after the last task"
+    assert [axes.get_xlabel() for axes in first_row] == [f"before: {run.class_names[int(k)]}" for k in old]
+    assert [len(axes.images) for axes in figure.axes[:: len(found)]] == [1, 2, 2]
 
 
 def test_several_new_branches_are_explained_together(tmp_path):

@@ -347,7 +347,8 @@ def measured_plan(settings: Settings) -> Plan:
         for phase in task.phases
     )
     device = describe_environment(engine)["device"]
-    return replace(plan, time=TimeEstimate(seconds, plan.total_steps / seconds, f"steps made now on {device}"))
+    pace = plan.total_steps / seconds if seconds else 0.0  # of a first task that is taken over, nothing may be left
+    return replace(plan, time=TimeEstimate(seconds, pace, f"steps made now on {device}"))
 
 
 def _seconds_a_step(phase: Phase, task: int, settings: Settings, engine: Engine, image_size: int) -> float:

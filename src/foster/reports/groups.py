@@ -86,7 +86,7 @@ class Group:
 
 def keeps_all_images(method: str) -> bool:
     """Whether the method is trained on all images so far: a bound for the others, and not one of them."""
-    return bool(getattr(METHOD_SETTINGS.get(method), "keeps_all_images", False))
+    return METHOD_SETTINGS.get(method, MethodSettings).keeps_all_images
 
 
 def share_orders(groups: Iterable[Group]) -> bool:
@@ -225,8 +225,8 @@ def told_settings(runs: Sequence[RunResult]) -> list[Told]:
 def learning_settings(run: RunResult) -> dict[str, Any]:
     """The settings that decide what the run learns within its scenario, by dotted key:
     `{"foster": {"beta": 1}}` -> `{"foster.beta": 1}`; and the first digits of the hash of each of its plug-ins."""
-    method = METHOD_SETTINGS.get(run.method)
-    silent = TOLD_ELSEWHERE | (MEMORY_KEYS if method and not method.uses_memory else frozenset())
+    method = METHOD_SETTINGS.get(run.method, MethodSettings)
+    silent = TOLD_ELSEWHERE | (frozenset() if method.uses_memory else MEMORY_KEYS)
     settings = _decided(flat({key: value for key, value in run.settings.items() if key not in silent}), run.method)
     settings = {key: value for key, value in settings.items() if key != "augmentation"}  # it has a column of its own
     plugins = run.environment.get("plugins")
@@ -236,9 +236,9 @@ def learning_settings(run: RunResult) -> dict[str, Any]:
 
 def _decided(settings: dict[str, Any], method: str) -> dict[str, Any]:
     """The settings by dotted key, with the values that `auto` stands for in the method's table."""
-    kind = METHOD_SETTINGS.get(method)
-    values = {f"{method}.{key}": value for key, value in kind.auto_values.items()} if kind else {}
-    return settings | {key: value for key, value in values.items() if settings.get(key) == "auto"}
+    values = METHOD_SETTINGS.get(method, MethodSettings).auto_values
+    given = {f"{method}.{key}": value for key, value in values.items()}
+    return settings | {key: value for key, value in given.items() if settings.get(key) == "auto"}
 
 
 def _nearest_preset(scenario: str, runs: Sequence[RunResult]) -> str | None:

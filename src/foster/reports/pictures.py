@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -72,15 +72,9 @@ def grad_cam_figure(archive: RunArchive) -> Figure:
     for task in reversed(kept):
         growth = growth_of(archive, task)
         chosen = corrected(archive, growth, task, NUM_EXPLAINED // (3 - columns(2)))
-        if len(chosen.images):
+        if len(chosen):
             return _explained(archive, growth, chosen)
     raise DataError(f"the new branches corrected no test image of a known class in '{archive.folder}'")
-
-
-class Grown(Protocol):
-    """A network that grew from another one."""
-
-    def beyond(self, old: Network, /) -> Network: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,20 +89,21 @@ class Growth:
 def growth_of(archive: RunArchive, task: int) -> Growth:
     whole = archive.network_after(task, METHOD_SETTINGS[archive.method].grown_variant)
     old = cast(Network, archive.network_after(task - 1))
-    return Growth(old, cast(Grown, whole).beyond(old), whole)
+    return Growth(old, cast(Any, whole).beyond(old), whole)  # of a variant that grew from the old network
 
 
 @styled()
-def _explained(archive: RunArchive, growth: Growth, chosen: "Corrected") -> Figure:
-    frozen, new = branch_maps(archive, growth, chosen.images)
+def _explained(archive: RunArchive, growth: Growth, chosen: ImageSet) -> Figure:
+    frozen, new = branch_maps(archive, growth, chosen)
+    before = archive.infer(growth.old, chosen.stack).logits.argmax(1).tolist()
     row_names = ("test image", "frozen branch", "new branch" if len(growth.new.branches) == 1 else "new branches")
-    figure = new_figure(1.5 * len(chosen.images.labels) + 0.9, 5.2)
-    panels = grid_of_axes(figure, 3 * len(chosen.images), len(chosen.images))
-    for column, (image, before) in enumerate(zip(shown_pixels(chosen.images), chosen.before, strict=True)):
+    figure = new_figure(1.5 * len(chosen) + 0.9, 5.2)
+    panels = grid_of_axes(figure, 3 * len(chosen), len(chosen))
+    for column, image in enumerate(shown_pixels(chosen)):
         picture = image.permute(1, 2, 0).numpy()
-        name = chosen.images.class_names[int(chosen.images.labels[column])]
+        name = chosen.class_names[int(chosen.labels[column])]
         for row, heat in enumerate((None, frozen[column], new[column])):
-            axes = panels[row * len(chosen.images) + column]
+            axes = panels[row * len(chosen) + column]
             axes.imshow(picture)
             if heat is not None:
                 # What nothing speaks for stays as it is.
@@ -118,20 +113,13 @@ def _explained(archive: RunArchive, growth: Growth, chosen: "Corrected") -> Figu
             if column == 0:
                 axes.set_ylabel(row_names[row], weight="bold")
         panels[column].set_title(wrapped(name, 1.6), size=points(8.5), loc="center")
-        panels[column].set_xlabel(f"before: {before}", size=points(7.5))
+        panels[column].set_xlabel(f"before: {chosen.class_names[before[column]]}", size=points(7.5))
     return figure
 
 
-@dataclass(frozen=True, eq=False)
-class Corrected:
-    """Images that the new branches corrected, and the prediction before for each."""
-
-    images: ImageSet
-    before: list[str]
-
-
-def corrected(archive: RunArchive, growth: Growth, task: int, num_images: int) -> Corrected:
-    """The corrected images with the highest confidence of the grown network, from different classes first."""
+def corrected(archive: RunArchive, growth: Growth, task: int, num_images: int) -> ImageSet:
+    """The images that the new branches corrected, those with the highest confidence of the grown network, from
+    different classes first."""
     known = archive.scenario.test_up_to(task).of_classes(0, growth.old.num_classes)
     old = archive.infer(growth.old, known.stack).logits.argmax(1)
     probability = archive.infer(growth.whole, known.stack).logits.softmax(1)
@@ -141,8 +129,7 @@ def corrected(archive: RunArchive, growth: Growth, task: int, num_images: int) -
         by_class.setdefault(int(known.labels[k]), []).append(k)
     turns = itertools.zip_longest(*by_class.values())
     chosen = [k for turn in turns for k in turn if k is not None][:num_images]
-    index = torch.tensor(chosen, dtype=torch.int64)
-    return Corrected(known.select(index), [known.class_names[int(old[k])] for k in chosen])
+    return known.select(torch.tensor(chosen, dtype=torch.int64))
 
 
 def branch_maps(archive: RunArchive, growth: Growth, images: ImageSet) -> tuple[Tensor, Tensor]:

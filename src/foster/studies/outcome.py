@@ -221,9 +221,10 @@ class Outcome:
             return variants_figure(self.runs, f"{self.study.title}{where}")
         return _axis_figure(self)
 
-    def markdown(self, figure: str) -> str:
-        """The page of the study in Markdown, with its figure in the file `figure`."""
-        parts = [f"# {self.study.title}", self.study.about, f"![{self.study.title}]({figure})", markdown(self.grids())]
+    def markdown(self) -> str:
+        """The page of the study in Markdown."""
+        figure = f"![{self.study.title}](study.png)"
+        parts = [f"# {self.study.title}", self.study.about, figure, markdown(self.grids())]
         parts += [VERDICTS_NOTE] if self.study.claims else []
         return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -232,7 +233,7 @@ class Outcome:
         figure = self.figure()
         for ending in (".png", ".svg"):
             save_figure(figure, folder / f"study{ending}")
-        write_text(folder / "study.md", self.markdown("study.png"))
+        write_text(folder / "study.md", self.markdown())
         write_text(folder / "study.tex", latex(self.grids()))
 
 
