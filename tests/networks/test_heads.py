@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from foster.networks.heads import CosineHead, Head
 
@@ -56,12 +56,13 @@ def test_alignment_gives_new_rows_the_mean_norm_of_known_rows() -> None:
 def test_proxies_of_different_classes_do_not_mix() -> None:
     torch.manual_seed(0)
     head = CosineHead(6, 3, num_proxies=4)
+    nn.init.constant_(head.scale, 3)
     features = random(5, 6)
     expected = torch.empty(5, 3)
     for image in range(5):
         for label in range(3):
             cosines = torch.stack([torch.cosine_similarity(features[image], p, dim=0) for p in head.proxies[label]])
-            expected[image, label] = (cosines.softmax(0) * cosines).sum().detach()
+            expected[image, label] = 3 * (cosines.softmax(0) * cosines).sum().detach()
     torch.testing.assert_close(head(features), expected)
 
 
