@@ -109,6 +109,13 @@ def test_exemplars_of_classes_that_come_again_are_chosen_anew_by_the_refreshed_n
         assert not torch.equal(kept, before[class_id])
 
 
+@pytest.mark.parametrize("name", ["finetune", "lwf"])
+def test_a_method_without_a_memory_keeps_no_exemplars(name: str) -> None:
+    method = taught(name)
+    refreshed(method)
+    assert method.memory.num_images == 0
+
+
 KEPT = {
     "replay": (),
     "podnet": (),

@@ -54,4 +54,5 @@ def refresh(method: Method[Any], task: Task) -> Iterator[Phase | Evaluate]:
 
     schedule: FitSettings = getattr(method.settings, "later", method.settings.first)
     yield Phase("refresh", network, objective, schedule, task.training, teachers=(teacher,))
-    method.remember(task)
+    if method.settings.uses_memory or method.settings.keeps_all_images:
+        method.remember(task)
