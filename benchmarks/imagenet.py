@@ -33,7 +33,8 @@ from foster.data.feed import make_feed
 from foster.data.imagenet import own_photos
 from foster.data.images import ImageSet
 from foster.data.photos.decode import _simplejpeg
-from foster.data.photos.store import PhotoLoader, PhotoStack
+from foster.data.photos.stack import PhotoStack
+from foster.data.photos.store import PhotoLoader
 from foster.data.task import Task
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import build_engine

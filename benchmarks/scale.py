@@ -24,7 +24,8 @@ import torch
 from foster.data.herding import herding_by_class
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.store import PhotoLoader, PhotoStack
+from foster.data.photos.stack import PhotoStack
+from foster.data.photos.store import PhotoLoader
 from foster.evaluation.metrics import evaluate
 from foster.evaluation.predict import class_means, nearest_mean_scores, ranks
 from foster.experiment.record import Record

@@ -12,7 +12,8 @@ from foster.data import feed as feed_module
 from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, make_feed
 from foster.data.images import ImageSet, TensorStack, concatenate
 from foster.data.photos.decode import Resizing
-from foster.data.photos.store import PhotoStack, learner_loader
+from foster.data.photos.reading import learner_loader
+from foster.data.photos.stack import PhotoStack
 from foster.errors import SettingsError
 from foster.seeding import Address
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation

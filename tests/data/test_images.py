@@ -5,7 +5,8 @@ import torch
 
 from foster.data.images import ImageSet, TensorStack, concatenate, images_digest
 from foster.data.photos.decode import Resizing
-from foster.data.photos.store import PhotoStack, learner_loader
+from foster.data.photos.reading import learner_loader
+from foster.data.photos.stack import PhotoStack
 
 
 def coloured(labels: list[int], names: tuple[str, ...] = ("ant", "bee", "cat")) -> ImageSet:

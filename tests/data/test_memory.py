@@ -5,7 +5,8 @@ from torch import Tensor
 
 from foster.data.images import ImageSet, Stack, as_stack
 from foster.data.memory import ExemplarMemory, select
-from foster.data.photos.store import PhotoLoader, PhotoStack
+from foster.data.photos.stack import PhotoStack
+from foster.data.photos.store import PhotoLoader
 from foster.data.sources import load
 from foster.data.task import Task
 from foster.errors import DataError

@@ -12,7 +12,7 @@ from photo_folders import write_dataset, write_photos
 from tiny_runs import SMALLER, resume, start
 
 from foster import events
-from foster.data.photos import store as store_module
+from foster.data.photos.store import Decoded, PhotoStore
 from foster.errors import DataError
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import surveyed_facts
@@ -157,18 +157,20 @@ def test_photos_of_a_finished_task_leave_the_memory(
 ) -> None:
     held: list[weakref.ref[torch.Tensor]] = []
     num_alive = []
-    load = store_module.PhotoLoader.load
+    load, keep = PhotoStore.load, PhotoStore.keep
 
-    def watched(self: store_module.PhotoLoader, store: store_module.PhotoStore, positions: Any) -> Any:
-        is_task = store.title.startswith("task")
-        if is_task:
+    def watched_load(self: PhotoStore, numbers: Any) -> None:
+        if self.title.startswith("task") and not self.is_loaded.any():
             gc.collect()
             num_alive.append(sum(reference() is not None for reference in held))
-        for part in load(self, store, positions):
-            if is_task:
-                held.append(weakref.ref(part.pixels))
-            yield part
+        load(self, numbers)
 
-    monkeypatch.setattr(store_module.PhotoLoader, "load", watched)
+    def watched_keep(self: PhotoStore, piece: Decoded) -> None:
+        if self.title.startswith("task"):
+            held.append(weakref.ref(piece.pixels))
+        keep(self, piece)
+
+    monkeypatch.setattr(PhotoStore, "load", watched_load)
+    monkeypatch.setattr(PhotoStore, "keep", watched_keep)
     start(settings_for(small, "base_classes=1", "increment=1", method="replay"), tmp_path / "run")
     assert num_alive == [0, 0, 0, 0]

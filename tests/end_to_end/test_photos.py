@@ -14,7 +14,7 @@ from rendered_photos import THINGS, write_photos
 import foster
 from foster.data.photos.decode import Resizing
 from foster.data.photos.find import find_photos
-from foster.data.photos.store import read_photos
+from foster.data.photos.reading import read_photos
 from foster.evaluation.predict import class_means, nearest_mean_scores
 from foster.events import Decoding, Event, LearnPlanned
 from foster.learner.learner import Learner

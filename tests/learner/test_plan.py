@@ -14,7 +14,7 @@ from torch import Tensor
 
 import foster
 from foster.data.photos.find import Photos, find_photos
-from foster.data.photos.store import ReadPhotos, read_for_training
+from foster.data.photos.reading import ReadPhotos, read_for_training
 from foster.errors import DataError, DeviceError, SettingsError
 from foster.events import Event, LearnPlanned
 from foster.learner import train

@@ -18,7 +18,7 @@ from forked import started
 from photo_folders import write_dataset
 from torch import nn
 
-from foster.data.photos.store import num_strata, strata
+from foster.data.photos.stack import num_strata, strata
 from foster.experiment.folder import RunFolder
 from foster.networks.modules import freeze
 from foster.system.processes import ProcessGroup

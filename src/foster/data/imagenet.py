@@ -15,7 +15,8 @@ import torch
 from foster.data.images import ImageSet
 from foster.data.photos.decode import SUFFIXES
 from foster.data.photos.find import class_name, natural_order, read_text, shown
-from foster.data.photos.store import PhotoLoader, PhotoStack
+from foster.data.photos.stack import PhotoStack
+from foster.data.photos.store import PhotoLoader
 from foster.data.sources import Request
 from foster.errors import DataError, explained
 from foster.seeding import Address, generator

@@ -20,7 +20,8 @@ from foster.bundle.manifest import Preprocessing
 from foster.data.images import digest
 from foster.data.photos.decode import Resizing, decoded, decoded_by, image_id, jpeg_of, png_of, shrunk
 from foster.data.photos.find import Unreadable
-from foster.data.photos.store import keeps_photos, learner_loader, none_readable, refuse_too_many
+from foster.data.photos.reading import keeps_photos, learner_loader
+from foster.data.photos.store import none_readable, refuse_too_many
 from foster.errors import DataError, SettingsError
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
 from foster.learner.classifier import Classifier, one_thread

@@ -18,7 +18,7 @@ from foster.bundle.manifest import Manifest, Preprocessing, Use
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import ID_LENGTH, Resizing
-from foster.data.photos.store import memory_of_files
+from foster.data.photos.reading import memory_of_files
 from foster.errors import FosterError, words_of
 from foster.evaluation.predict import class_means
 from foster.learner.classifier import Classifier

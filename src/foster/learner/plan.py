@@ -13,7 +13,7 @@ from typing import TypeVar
 from foster import events
 from foster.data.photos.decode import Resizing
 from foster.data.photos.find import Photos, Unreadable, similar_names
-from foster.data.photos.store import typical_photo_side
+from foster.data.photos.reading import typical_photo_side
 from foster.errors import SettingsError
 from foster.learner.knowledge import Entry, Knowledge
 from foster.learner.reports import LearnReport, SharedPhotos, check_not_unknown

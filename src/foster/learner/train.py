@@ -27,7 +27,7 @@ from foster.data.images import (
 )
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing
-from foster.data.photos.store import learner_loader, read_for_training
+from foster.data.photos.reading import learner_loader, read_for_training
 from foster.data.task import Task
 from foster.errors import DataError, SettingsError
 from foster.evaluation.metrics import evaluate

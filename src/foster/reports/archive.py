@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from foster.bundle.folder import MANIFEST, read_manifest
 from foster.data.images import ImageSet, Stack
-from foster.data.photos.store import PhotoLoader, PhotoStack
+from foster.data.photos.stack import PhotoStack
+from foster.data.photos.store import PhotoLoader
 from foster.data.scenario import Scenario
 from foster.errors import DataError, FosterError
 from foster.events import EpochEnded

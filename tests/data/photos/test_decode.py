@@ -22,7 +22,7 @@ from foster.data.photos.decode import (
     upright_size,
 )
 from foster.data.photos.find import find_photos
-from foster.data.photos.store import read_photos
+from foster.data.photos.reading import read_photos
 
 UPSIDE_DOWN, TURN_RIGHT = 3, 6
 

@@ -24,7 +24,7 @@ from foster.data.photos.find import (
     passed_over_text,
     similar_names,
 )
-from foster.data.photos.store import read_photos
+from foster.data.photos.reading import read_photos
 from foster.errors import DataError
 
 SIZE = Resizing(4, 4)

@@ -20,23 +20,19 @@ from foster import events
 from foster.data.download import Follower
 from foster.data.images import ImageSet, concatenate
 from foster.data.memory import ExemplarMemory
+from foster.data.photos import reading
 from foster.data.photos import store as store_module
 from foster.data.photos.decode import Resizing, typical_side
 from foster.data.photos.find import find_photos
-from foster.data.photos.store import (
-    NUM_STRATA,
-    Decoded,
-    PhotoLoader,
-    PhotoStack,
-    PhotoStore,
+from foster.data.photos.reading import (
     learner_loader,
     memory_of_files,
-    num_strata,
     read_for_training,
     read_photos,
-    strata,
     typical_photo_side,
 )
+from foster.data.photos.stack import PhotoStack, num_strata, strata
+from foster.data.photos.store import NUM_STRATA, Decoded, PhotoLoader, PhotoStore
 from foster.errors import DataError, FolderError
 from foster.system.processes import ProcessGroup
 
@@ -144,7 +140,7 @@ def test_a_kept_image_that_claims_many_pixels_is_refused_before_any_is_decoded(
 ) -> None:
     large = io.BytesIO()
     Image.new("RGB", (4096, 4096)).save(large, "png" if side == 16 else "jpeg")
-    monkeypatch.setattr(store_module, "decoded", lambda *given: pytest.fail("something was decoded"))
+    monkeypatch.setattr(reading, "decoded", lambda *given: pytest.fail("something was decoded"))
     with pytest.raises(DataError, match=f"is not {side} x {side}"):
         memory_of_files([[("0123456789ab", large.getvalue())]], Resizing(side, side))
 
