@@ -441,7 +441,7 @@ def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(
     expected = frozen.evaluate(images[spared], others).class_accuracy
     assert report.num_held_out == len(others) >= 4
     assert report.variants["closed form"] == pytest.approx(expected)
-    assert report.better_in_closed_form, "the training was far too short"
+    assert report.is_better_in_closed_form, "the training was far too short"
     learner = foster.load(learner.save(tmp_path / "trained"), device="cpu")
     learner.learn(digits("two", last=4))
     store = learner.knowledge.store

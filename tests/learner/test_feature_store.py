@@ -36,6 +36,9 @@ def test_the_limit_of_kept_features_counts_those_of_all_learns() -> None:
     again = store.added(some_features(3, seed=1), torch.tensor([0, 1, 1]), ["a", "b", "c"], 2, 2)
     assert torch.bincount(again.kept_labels).tolist() == [2, 2]
     assert again.kept_ids == ("photo-0", "photo-1", "photo-2", "b")
+    without = store.added(some_features(1), torch.tensor([1]), ["a"], 2, 0)
+    assert len(without.features) == len(without.rows) == 0, "a lower limit holds for photos of earlier learns, too"
+    assert without.statistics.counts.tolist() == [2, 2]
 
 
 def test_a_photo_without_kept_features_stays_in_the_sums_and_in_the_list() -> None:

@@ -5,7 +5,6 @@ Decoding and resizing are left to the program that uses it: the JSON file beside
 """
 
 import io
-import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -76,7 +75,7 @@ def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
     with _quiet():
         # Two pictures, since a batch of one would be taken for the only size.
         example = torch.zeros(2, *knowledge.preprocessing.size, 3, dtype=torch.uint8)
-        content, run = as_onnx(module, example, json.dumps(facts, ensure_ascii=False))
+        content, run = as_onnx(module, example)
     difference = _largest_difference(module, run, pictures)
     write_bytes(file, content)
     facts_file = file.with_name(f"{file.name}.json")
@@ -139,8 +138,8 @@ def _largest_difference(module: Exported, run: Run, pictures: Tensor) -> float:
     return largest
 
 
-def as_onnx(module: Exported, example: Tensor, facts: str) -> tuple[bytes, Run]:
-    """The content of the ONNX file with these `facts`, and a function that runs it."""
+def as_onnx(module: Exported, example: Tensor) -> tuple[bytes, Run]:
+    """The content of the ONNX file, and a function that runs it."""
     try:
         import onnx
         import onnxruntime
@@ -160,9 +159,6 @@ def as_onnx(module: Exported, example: Tensor, facts: str) -> tuple[bytes, Run]:
     )
     assert program is not None
     model = program.model_proto
-    for key, value in (("foster", facts), ("labels", json.dumps(json.loads(facts)["labels"], ensure_ascii=False))):
-        entry = model.metadata_props.add()
-        entry.key, entry.value = key, value
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString()
     options = onnxruntime.SessionOptions()

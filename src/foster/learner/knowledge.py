@@ -1,6 +1,7 @@
 """What a learner knows between two `learn` calls; saved as a bundle and loaded from one."""
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -131,21 +132,23 @@ class FeatureStore:
     def added(
         self, features: Tensor, labels: Tensor, ids: Sequence[str], num_classes: int, per_class: int
     ) -> "FeatureStore":
-        """With new photos of stored features `[n, d]`; those of the first `per_class` photos of each class are kept."""
+        """With new photos of stored features `[n, d]`. Of each class, old and new together, the features of the first
+        `per_class` photos are kept."""
         statistics = self.statistics.grown(num_classes - self.statistics.num_classes).added(features, labels)
-        counts = torch.bincount(self.kept_labels, minlength=num_classes).tolist()
+        all_labels = torch.cat((self.labels, labels))
+        rows = torch.cat((self.rows, torch.arange(self.num_photos, len(all_labels))))
+        counts: Counter[int] = Counter()
         is_kept = []
-        for label in labels.tolist():
+        for label in all_labels[rows].tolist():
             is_kept.append(counts[label] < per_class)
             counts[label] += 1
         chosen = torch.tensor(is_kept, dtype=torch.bool)
-        positions = torch.arange(len(labels)) + self.num_photos
         return FeatureStore(
             (*self.ids, *ids),
-            torch.cat((self.labels, labels)),
+            all_labels,
             torch.cat((self.answers, torch.full_like(labels, NOT_MEASURED))),
-            torch.cat((self.rows, positions[chosen])),
-            torch.cat((self.features, features[chosen])),
+            rows[chosen],
+            torch.cat((self.features, features))[chosen],
             statistics,
         )
 

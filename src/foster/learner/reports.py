@@ -293,14 +293,18 @@ class LearnReport:
         return not self.result
 
     @property
+    def _measured(self) -> tuple[ClassChange, ...]:
+        return self.held_out.classes if self.held_out else ()
+
+    @property
     def num_measured(self) -> int:
         """How many photos the accuracy was measured on: photos that had no part in what answered."""
-        return sum(entry.num_images for entry in self.held_out.classes) if self.held_out else 0
+        return sum(entry.num_images for entry in self._measured)
 
     @property
     def num_right(self) -> int:
         """How many of these were right."""
-        return sum(entry.num_right_after for entry in self.held_out.classes) if self.held_out else 0
+        return sum(entry.num_right_after for entry in self._measured)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -308,28 +312,20 @@ class LearnReport:
         return wilson_interval(self.num_right, self.num_measured)
 
     @property
-    def better_in_closed_form(self) -> str | None:
-        """One line where the head in closed form is better than the network that was trained; else None."""
-        beside, trained = self.variants.get(CLOSED_FORM_VARIANT), self.variants.get(self.result)
-        if beside is None or trained is None or beside <= trained:
-            return None
-        return (
-            f"the closed form is better ({beside:.1f} %, the trained network {trained:.1f} % on the same photos): "
-            "a new bundle with method=closed_form takes a fraction of the time"
-        )
+    def is_better_in_closed_form(self) -> bool:
+        """Whether the head in closed form is better than the network that was trained."""
+        return self.variants.get(CLOSED_FORM_VARIANT, 0.0) > self.variants.get(self.result, 100.0)
 
     @property
     def unmeasured_classes(self) -> tuple[str, ...]:
         """New classes of which no image could be held out."""
-        seen = {entry.name for entry in self.held_out.classes} if self.held_out else set()
-        return tuple(name for name in self.new_classes if name not in seen)
+        return tuple(name for name in self.new_classes if name not in {entry.name for entry in self._measured})
 
     def __str__(self) -> str:
         what = [counted(len(self.new_classes), "new class")] if self.new_classes else []
         what += [f"more of {len(self.more_of)}"] if self.more_of else []
-        check = self.held_out
         accuracy = ""
-        if check and check.classes:
+        if self._measured:
             low, high = self.interval
             measured = f"{self.num_right:,} of {counted(self.num_measured, 'photo')} that it had not seen are right"
             accuracy = f"; {measured} ({low:.0f} to {high:.0f} %)"
