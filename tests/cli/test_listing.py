@@ -1,6 +1,5 @@
 """Commands that show: presets, methods, table, compare; what they print where, and what they refuse."""
 
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -8,18 +7,14 @@ from pathlib import Path
 import pytest
 from commands import Command
 
-from foster.cli import main
 from foster.settings.experiment import load_settings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.toml import packaged_names
 
-Run = Callable[..., int]
-
 
 @pytest.fixture
-def run(write_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs the command in a folder with three runs of two recipes, and returns its exit code."""
-    monkeypatch.chdir(tmp_path)
+def run(write_run: Callable[..., Path], command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command in a folder with three runs of two recipes."""
     monkeypatch.delenv("COLUMNS", raising=False)
     facts = {"scenario": "cifar100-b0-inc10", "augmentation": "auto", "params": 4_699_140, "train_seconds": 8000.0}
     for seed, temperature in ((1, 2.0), (2, 2.0), (1, 4.0)):
@@ -28,36 +23,25 @@ def run(write_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.Monk
         name = f"runs/{seed}-{temperature}"
         write_run(name, accuracy, [10] * 10, seed=seed, variants={}, settings=settings, **facts)
 
-    def call(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["foster", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return int(caught.value.code or 0)
-
-    return call
+    return command
 
 
-def test_a_table_in_a_file_has_all_columns_and_a_line_a_row(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("table", "runs") == 0
-    title, header, _, *rows = capsys.readouterr().out.splitlines()
+def test_a_table_in_a_file_has_all_columns_and_a_line_a_row(run: Command) -> None:
+    title, header, _, *rows = run("table", "runs").out.splitlines()
     assert title == "cifar100-b0-inc10: percent, by head, augment auto"
     assert header.split() == [*("method", "class", "order", "n", "average", "final", "forgetting", "params", "time")]
     assert [row.split()[-5:] for row in rows[:3]] == [["4,699,140", "2", "h", "13", "min"]] * 3
     assert len([row for row in rows[3:] if row]) == 1, "and that class orders cannot be compared"
-    assert run("table", "runs", "--by-task") == 0
-    _, header, _, *rows = capsys.readouterr().out.splitlines()
+    _, header, _, *rows = run("table", "runs", "--by-task").out.splitlines()
     assert header.split()[-11:] == [*map(str, range(10, 101, 10)), "average"]
     *rows, note = [row for row in rows if row.strip()]
     assert len(rows) == 3
     assert "class orders" in note
-    assert run("table", "runs", "--by-task", "--across-orders") == 2
+    assert run("table", "runs", "--by-task", "--across-orders").code == 2
 
 
-def test_the_path_that_is_printed_is_that_of_the_figure(
-    run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert run("table", "runs", "--figure", "new/curves.svg") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "figure: new/curves.svg"
+def test_the_path_that_is_printed_is_that_of_the_figure(run: Command, tmp_path: Path) -> None:
+    assert run("table", "runs", "--figure", "new/curves.svg").out.splitlines()[-1] == "figure: new/curves.svg"
     assert (tmp_path / "new" / "curves.svg").is_file()
 
 

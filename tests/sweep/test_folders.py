@@ -2,15 +2,14 @@
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import tiny_sweeps
+from commands import Command
 from tiny_runs import records_of
 
-from foster.cli import main
 from foster.data.images import ImageSet
 from foster.data.sources import Request, register_dataset
 from foster.errors import FolderError, SettingsError
@@ -177,25 +176,18 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_narrower_sweep_trains_only_what_is_missing_and_every_seed_counts_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    monkeypatch.chdir(tmp_path)
-
+def test_a_narrower_sweep_trains_only_what_is_missing_and_every_seed_counts_once(command: Command, tmp_path: Path):
     def run_sweep(*words: str) -> None:
-        monkeypatch.setattr(sys, "argv", ["foster", "sweep", "digits", *TINY, *words, "--jobs", "2", "--out", "out"])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        assert not ending.value.code
+        assert command("sweep", "digits", *TINY, *words, "--jobs", "2", "--out", tmp_path).code == 0
 
     def num_starts() -> int:
-        events = [event for path in Path("out").glob("*/events.jsonl") for event in records_of(path)]
+        events = [event for path in tmp_path.glob("*/events.jsonl") for event in records_of(path)]
         return sum(event["event"] == "RunStarted" for event in events)
 
     run_sweep("method=finetune,replay")
     run_sweep("method=finetune", "seed=1993,2", "checkpoint_minutes=1")
     assert num_starts() == 3
-    (groups,) = by_scenario(find_results(["out"]), across_orders=True).values()
+    (groups,) = by_scenario(find_results([tmp_path]), across_orders=True).values()
     assert sorted((group.name, len(group.runs)) for group in groups) == [("finetune", 2), ("replay", 1)]
 
 
