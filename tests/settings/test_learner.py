@@ -144,12 +144,6 @@ def test_a_preset_given_later_takes_the_place_of_earlier_epochs() -> None:
     assert learner_settings(["epochs_scale=0.1"], base=base, training="paper").epochs_factor(1000) == 0.1
 
 
-def test_the_paper_preset_is_the_papers_schedule() -> None:
-    options = learner_settings(training="paper").scaled_options(steps_per_epoch=1, is_pretrained=False, batch_size=128)
-    assert (options.first.epochs, options.boost.epochs, options.compress.epochs) == (200, 170, 130)
-    assert options.first.learning_rate == 0.1
-
-
 def test_small_sets_are_seen_more_often_but_never_more_than_in_the_paper() -> None:
     fast = learner_settings(training="fast")
     assert fast.epochs_factor(1000) == PRESETS["fast"].from_scratch.epochs_scale

@@ -17,8 +17,6 @@ def test_every_schedule_is_stretched_and_a_pretrained_backbone_is_trained_at_a_t
     fits = options.schedules
     assert {key: fit.epochs for key, fit in fits.items()} == {"first": 85, "later": 85, "correction": 85}
     assert [fit.learning_rate for fit in fits.values()] == pytest.approx([0.01] * 3)
-    late = load_settings("digits", ["method=bic", "bic.correction.milestones=[180]"])
-    assert late.remarks(5) == ["bic.correction.milestones: [180] lie beyond its 170 epochs; the rate never falls"]
 
 
 class OutsideSettings(MethodSettings):

@@ -90,10 +90,9 @@ class ClosedForm(Method[SettingsType]):
 
     def frozen(self, task: Task) -> ClosedFormNetwork:
         """The frozen backbone with an empty head."""
-        if self.settings.train_backbone:
-            return self.closed_form(self.network.frozen_branches(), ClosedFormHead(0, 0, 0))
-        with self.initialising(task):
-            return self.closed_form([freeze(self.new_backbone())], ClosedFormHead(0, 0, 0))
+        if not self.settings.train_backbone:
+            self.grow(task)
+        return self.closed_form(self.network.frozen_branches(), ClosedFormHead(0, 0, 0))
 
     def views(self, network: ClosedFormNetwork, images: ImageSet) -> tuple[Tensor, Tensor]:
         """Features `[n, d]` and labels `[n]` of the images and, by the setting `mirror`, of their mirror images."""

@@ -85,8 +85,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors') makes one"
         )
     try:
-        if not path.is_file():
-            raise SettingsError(f"weights: there is no file '{path}'")
         return read_tensors(path)
     except (OSError, ValueError) as error:
         raise SettingsError(f"weights: cannot read '{path}': {words_of(error)}") from None

@@ -137,12 +137,8 @@ class Statistics:
         others = [[other] for other in range(self.num_classes) if other != class_id]
         if features is None:
             return self.regrouped(others)
-        count = int(self.counts[class_id])
-        if features.shape != (count, self.num_features):
-            expected = [count, self.num_features]
-            raise ValueError(f"the features of class {class_id} are {list(features.shape)} and must be {expected}")
         of_class = Statistics.empty(1, self.num_features, self.sums.device)
-        of_class = of_class.added(features, torch.zeros(count, dtype=torch.int64))
+        of_class = of_class.added(features, torch.zeros(len(features), dtype=torch.int64))
         kept = torch.tensor([other for [other] in others], dtype=torch.int64, device=self.sums.device)
         return Statistics(self.counts[kept], self.sums[kept], self.second_moment - of_class.second_moment)
 
