@@ -90,6 +90,20 @@ def test_the_plan_of_bic_and_podnet_tells_the_images_that_each_phase_gets() -> N
     assert podnet[0].params == 466_256 + 10 * 10 * 64 + 1
 
 
+def test_a_plan_is_shown_with_a_row_a_task_and_its_totals() -> None:
+    plan = make_plan(load_settings("digits", ["device=cpu", "base_classes=4", "increment=3"]))
+    text = repr(plan)
+    assert "digits-b4-inc3: method foster, backbone" in text
+    rows = [line.split() for line in text.splitlines() if line.split()[1:2] and line.split()[1].startswith("+")]
+    assert [row[:3] for row in rows] == [["1", "+4", "4"], ["2", "+3", "7"], ["3", "+3", "10"]]
+    assert "boost" in text
+    assert all(fact in text for fact in (f"{plan.total_epochs:,}", f"{plan.total_steps:,}", " 200 ", "37.5 KiB"))
+    assert "estimated time: not known" in text
+    assert "images: from the mean" in text, "there are 178 to 183 images of a digit"
+    assert "images: from the mean" not in repr(make_plan(load_settings("cifar100-b0-inc20")))
+    assert "photos:" not in text
+
+
 B50_INC10 = {
     "der": (1050, 82040, 2000, 2819524, 353901632),
     "joint": (1200, 352200, 50000, 470004, 469909312),

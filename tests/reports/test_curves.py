@@ -2,10 +2,11 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from foster.errors import DataError
-from foster.reports.curves import AXES_WIDTH, MOST_DRAWN, accuracy_figure, panels
+from foster.reports.curves import AXES_WIDTH, MOST_DRAWN, accuracy_figure, new_old_figure, panels
 from foster.reports.results import RunResult, VariantResult, read_result
 from foster.reports.style import figure_format, look_of, save_figure
 from foster.settings.methods import METHOD_SETTINGS
@@ -242,3 +243,25 @@ def test_long_labels_and_titles_neither_shrink_the_axes_nor_warn(long_runs, tmp_
 def test_without_runs_there_is_no_figure():
     with pytest.raises(DataError, match="no runs"):
         accuracy_figure([])
+
+
+def test_new_and_old_accuracy_have_a_panel_each(write_run):
+    told = {"new_accuracy": [90.0, 80.0], "old_accuracy": [None, 55.0]}
+    runs = [read_result(write_run(method, method=method, **told)) for method in ("foster", "wa")]
+    new, old = new_old_figure(runs).axes
+    curves = {"new": [90.0, 80.0], "old": [np.nan, 55.0]}
+    for axes, values in zip((new, old), curves.values(), strict=True):
+        assert np.array_equal(axes.lines[0].get_ydata(), values, equal_nan=True)
+        assert {text.get_text().split()[0] for text in axes.texts} == {"foster", "wa"}
+    order = {"settings": {"order_seed": 1993}}
+    again = {"seed": 2, "new_accuracy": [80.0, 60.0], "old_accuracy": [None, 45.0]}
+    seeds = [read_result(write_run(f"s{len(each)}", **(told | order | each))) for each in ({}, again)]
+    mean, _ = new_old_figure(seeds).axes
+    assert list(mean.lines[0].get_ydata()) == [85.0, 70.0], "seeds of one recipe are one curve"
+
+
+def test_a_run_in_its_second_task_has_no_old_accuracy_to_draw_yet(write_run):
+    numbers = {"new_accuracy": [90.0], "old_accuracy": [None]}
+    first = read_result(write_run("first", accuracy=[90.0], task_sizes=[2], **numbers))
+    (new,) = new_old_figure([first]).axes
+    assert list(new.lines[0].get_ydata()) == [90.0]

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from foster.errors import DataError
+from foster.events import EpochEnded
 from foster.reports import features
 from foster.reports.archive import open_archives
-from foster.reports.features import head_norm_figure, tsne_figure
+from foster.reports.features import head_norm_figure, loss_figure, tsne_figure
 
 
 def test_tsne_has_a_row_a_run_a_panel_a_task_and_one_colour_a_class(kept_runs):
@@ -60,3 +61,22 @@ def test_the_norms_are_those_of_the_heads_rows_with_the_mean_of_each_task(kept_r
     assert [text.get_text() for text in axes.texts] == [f"{np.mean(norms[:3]):.2f}", f"{np.mean(norms[3:]):.2f}"]
     assert run.name == "foster"
     assert learned.name == "digits"
+
+
+def test_every_loss_term_is_drawn_where_its_phase_was_trained(kept_runs):
+    (axes,) = loss_figure(open_archives([kept_runs["foster"]])).axes
+    drawn = {line.get_label(): line.get_ydata() for line in axes.lines if not line.get_label().startswith("_")}
+    assert drawn.keys() == {"L_CE", "L_LA", "L_FE", "L_KD", "L_BKD"}
+    assert np.isfinite(drawn["L_CE"][0])
+    assert np.isnan(drawn["L_CE"][-1])
+    assert np.isfinite(drawn["L_BKD"][-1])
+
+
+def test_a_phase_of_one_epoch_is_a_point_and_a_first_task_that_was_taken_over_has_no_number(kept_runs):
+    (archive,) = open_archives([kept_runs["foster"]])
+    losses = [{"L_LA": 3.0}, {"L_BKD": 2.0}, {"L_LA": 3.0}, {"L_LA": 2.5}, {"L_BKD": 2.0}]
+    archive.epochs = [EpochEnded(1 + k // 2, "boost", k, 5, loss, 0.1, 1.0, 1.0) for k, loss in enumerate(losses)]
+    (axes,) = loss_figure([archive]).axes
+    drawn = [line for line in axes.lines if not line.get_label().startswith("_")]
+    assert [(line.get_label(), line.get_marker()) for line in drawn] == [("L_LA", "."), ("L_BKD", ".")]
+    assert [text.get_text() for text in axes.texts] == ["task 2", "task 3", "task 4"]
