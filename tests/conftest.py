@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 import typer.main
 from made_once import made_once
+from written_runs import write_run
 
 from foster.system.signals import SIGNALS
 
 if TYPE_CHECKING:
     from commands import Command
+
+__all__ = ["write_run"]
 
 # Torch is imported where it is used: the process that hands tests out to others needs none of it.
 

@@ -4,11 +4,8 @@ from pathlib import Path
 import pytest
 from commands import Command, run_main, write_photos
 from made_once import made_once
-from written_runs import write_run
 
 import foster
-
-__all__ = ["write_run"]
 
 
 @pytest.fixture

@@ -3,9 +3,6 @@ from pathlib import Path
 import pytest
 from made_once import made_once
 from tiny_runs import start, tiny_settings
-from written_runs import write_run
-
-__all__ = ["write_run"]
 
 
 @pytest.fixture(scope="session")

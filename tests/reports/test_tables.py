@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from written_runs import three_seeds
 
 from foster.reports.curves import panels
 from foster.reports.results import read_result
@@ -28,22 +29,6 @@ def rendered(table, width: int) -> str:
     stream = io.StringIO()
     Console(file=stream, width=width).print(table)
     return stream.getvalue()
-
-
-def three_seeds(write_run, order: int | None = 1993):
-    """Averages 75, 76, 77 and finals 60, 62, 64: sample standard deviations 1 and 2."""
-    return [
-        read_result(
-            write_run(
-                f"seed{seed}-{order}",
-                seed=seed,
-                accuracy=(90.0, last),
-                boosted=(90.0, last + 2),
-                settings={"order_seed": order},
-            )
-        )
-        for seed, last in ((1, 60.0), (2, 62.0), (3, 64.0))
-    ]
 
 
 def test_the_accuracy_table_has_a_row_a_run_under_the_classes_seen(write_run):

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from foster.reports.results import RunResult, read_result
+
 WriteRun = Callable[..., Path]
 
 
@@ -54,3 +56,19 @@ def write_run(tmp_path: Path) -> WriteRun:
         return path
 
     return write
+
+
+def three_seeds(write_run: WriteRun, order: int | None = 1993) -> list[RunResult]:
+    """Averages 75, 76, 77 and finals 60, 62, 64: sample standard deviations 1 and 2."""
+    return [
+        read_result(
+            write_run(
+                f"seed{seed}-{order}",
+                seed=seed,
+                accuracy=(90.0, last),
+                boosted=(90.0, last + 2),
+                settings={"order_seed": order},
+            )
+        )
+        for seed, last in ((1, 60.0), (2, 62.0), (3, 64.0))
+    ]
