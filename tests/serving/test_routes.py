@@ -112,8 +112,7 @@ def test_a_photo_is_shown_predicted_labelled_and_taken_back(small_bundle: Path, 
             stored = await client.put(path, json={"label": "owl"})
             assert stored.json() == {"photo": listed["photos"][0]["photo"], "label": "owl", "before": None}
             assert (feedback / "owl" / stored.json()["photo"]).read_bytes() == photo(0)
-            again = (await client.get("/to-label")).json()
-            assert (len(again["photos"]), again["num_labelled"]) == (1, 1)
+            assert len((await client.get("/to-label")).json()["photos"]) == 1
             assert (await client.get("/info")).json()["num_to_label"] == 1
             assert (await client.delete(f"/feedback/{stored.json()['photo']}")).status_code == 204
             assert len((await client.get("/to-label")).json()["photos"]) == 2

@@ -1,6 +1,5 @@
 """The real server in a process of its own."""
 
-import random
 import re
 import shutil
 import socket
@@ -16,7 +15,6 @@ import httpx
 import pytest
 from servers import SECONDS, Server, photo, serving
 
-import foster
 from foster.bundle.promotion import promote, rollback
 
 
@@ -51,33 +49,6 @@ def exchange(port: int, request: bytes) -> bytes:
         while part := connection.recv(65536):
             answer += part
     return answer
-
-
-def test_parallel_clients_get_the_answers_that_the_bundle_gives_alone(server: Server, small_bundle: Path) -> None:
-    photos = [photo(seed) for seed in range(8)]
-    alone = foster.load(small_bundle, device="cpu").predict(photos, top=2)
-
-    def ask(seed: int) -> None:
-        with httpx.Client(base_url=server.url, timeout=SECONDS) as client:
-            for k in random.Random(seed).sample(range(8), 8):
-                files = [("file", (f"{k}.png", photos[k])), ("file", ("other.png", photos[-1]))]
-                answer = client.post("/predict?top=2", files=files).json()
-                assert [entry["image"] for entry in answer["predictions"]] == [f"{k}.png", "other.png"]
-                for entry, wanted in zip(answer["predictions"], (alone[k], alone[-1]), strict=True):
-                    assert entry["label"] == wanted.label
-                    assert entry["confidence"] == pytest.approx(wanted.confidence, abs=1e-4)
-                assert answer["bundle"]["name"] == "v1"
-
-    before = num_images_told(server)
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(ask, range(8)))
-    assert num_images_told(server) == before + 128
-
-
-def num_images_told(server: Server) -> int:
-    found = re.search(r"^foster_images_total (\d+)\.0$", httpx.get(f"{server.url}/metrics").text, re.MULTILINE)
-    assert found
-    return int(found[1])
 
 
 def test_promote_and_rollback_under_load_lose_no_request(bundles: Path, tmp_path: Path) -> None:

@@ -1,13 +1,9 @@
 """Published files: downloaded with pooch, checked by their MD5 sums, and unpacked."""
 
 import shutil
-import tarfile
 import tempfile
-import zipfile
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from foster import events
 from foster.errors import DataError, explained, words_of
@@ -104,19 +100,14 @@ def _reason(error: Exception) -> str:
 def _unpack(published: Published, archive: Path, folder: Path) -> None:
     """Unpack the archive. A new `folder` appears only when it is complete; files of an old one are replaced."""
     check_md5(archive, published.archive_md5)
-    # Python before 3.11.4 has no filters. The archive is the published one in any case.
-    has_filters = hasattr(tarfile, "data_filter") and archive.suffix != ".zip"
-    filters: dict[str, Any] = {"filter": "data"} if has_filters else {}
-    try:
-        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-            shutil.unpack_archive(archive, temporary, **filters)
-            unpacked = Path(temporary) / published.folder
-            if folder.exists():
-                shutil.copytree(unpacked, folder, dirs_exist_ok=True)
-            else:
-                unpacked.rename(folder)
-    except (shutil.ReadError, tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error) as error:
-        raise DataError(f"cannot unpack {archive} into {folder}: {words_of(error)}") from error
+    unwritable = explained(DataError, f"cannot unpack {archive} into {folder}")
+    with unwritable, tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        shutil.unpack_archive(archive, temporary)
+        unpacked = Path(temporary) / published.folder
+        if folder.exists():
+            shutil.copytree(unpacked, folder, dirs_exist_ok=True)
+        else:
+            unpacked.rename(folder)
 
 
 def check_md5(path: Path, expected: str) -> None:

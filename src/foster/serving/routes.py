@@ -101,7 +101,6 @@ class WaitingPhoto(BaseModel):
 
 class WaitingPhotos(BaseModel):
     photos: list[WaitingPhoto]
-    num_labelled: int
 
 
 class NewLabel(BaseModel):
@@ -282,9 +281,8 @@ async def take_back(photo: str, service: RunningService, feedback: Feedback) -> 
 @router.get("/to-label")
 async def list_to_label(service: RunningService, queue: Queue) -> WaitingPhotos:
     """The photos that wait for a label, in the order of their names, which is that of `foster label-next --copy`."""
-    everything, left = await service.in_thread(lambda: (queue.all(), queue.left()))
-    waiting = [WaitingPhoto(photo=entry.photo, name=entry.name) for entry in left]
-    return WaitingPhotos(photos=waiting, num_labelled=len(everything) - len(left))
+    left = await service.in_thread(queue.left)
+    return WaitingPhotos(photos=[WaitingPhoto(photo=entry.photo, name=entry.name) for entry in left])
 
 
 @router.get("/to-label/{photo}", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}})

@@ -3,7 +3,6 @@
 import asyncio
 import io
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from foster.training.engine import exact_convolutions
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
-RETRY_SECONDS = 10.0
+RETRY_SECONDS = 5.0
 MOST_CLASSES = 100
 """How many classes an answer may list."""
 
@@ -129,8 +128,6 @@ class Current:
         self.num_swaps = 0
         self.problem: str | None = None
         """Why the promoted bundle is not in use, without any path; None if it is."""
-        self._failed: Path | None = None
-        self._retry_at = 0.0
 
     def _target(self) -> Path:
         """The folder behind the link, resolved once, since the link may move while the folder is read."""
@@ -141,29 +138,26 @@ class Current:
             raise BundleError(f"the link '{path}' leads nowhere") from None
 
     async def watch(self) -> None:
-        """Look at the link every half second until cancelled."""
+        """Look at the link every half second until cancelled; after a failure, in `RETRY_SECONDS`."""
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, "loading") as beside:
             while self._link is not None:
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS if self.problem else LOOK_SECONDS)
                 await loop.run_in_executor(beside, self.look)
 
     def look(self) -> None:
-        """If the link has moved, load its bundle and use it. After a failure, try again in `RETRY_SECONDS`."""
-        target: Path | None = None
+        """If the link has moved, load its bundle and use it."""
+        target, problem = None, None
         try:
             target = self._target()
-            if target == self._folder:
-                self.problem = self._failed = None
-            elif target != self._failed or time.monotonic() >= self._retry_at:
+            if target != self._folder:
                 before, self.now = self.now.name, self._load(target)
-                self._folder, self.problem, self._failed = target, None, None
+                self._folder = target
                 self.num_swaps += 1
                 logger.info("now serving '%s' (version %s) after '%s'", self.now.name, self.now.version, before)
         except Exception as error:  # the bundle in use still answers
-            is_new = self.problem is None or self._failed != target
-            self._failed, self._retry_at = target, time.monotonic() + RETRY_SECONDS
             name = f"'{target.name}'" if target else "the link"
-            self.problem = f"{name} was promoted but cannot be loaded; '{self.now.name}' still answers"
-            if is_new:
-                logger.error("%s: %s", self.problem, error)
+            problem = f"{name} was promoted but cannot be loaded; '{self.now.name}' still answers"
+            if problem != self.problem:
+                logger.error("%s: %s", problem, error)
+        self.problem = problem

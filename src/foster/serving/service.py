@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ from foster.serving.batching import Batcher
 from foster.serving.feedback import FeedbackFolder, PhotosToLabel
 from foster.serving.options import Options
 from foster.serving.served import Current, Served
+from foster.system.memory import num_cores
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -82,7 +82,7 @@ class Service:
         self.to_label = PhotosToLabel(options.to_label, self.feedback) if options.to_label and self.feedback else None
         self.num_in_work = 0
         self._batcher = Batcher(options.batch_size, self._saw_batch)
-        self._workers = ThreadPoolExecutor(min(16, os.cpu_count() or 1), "decoding")
+        self._workers = ThreadPoolExecutor(min(16, num_cores()), "decoding")
         self._batching: asyncio.Task[None] | None = None
 
     @asynccontextmanager

@@ -4,7 +4,6 @@ why not; and the size that a network sees."""
 import functools
 import hashlib
 import io
-import os
 import struct
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from torch.nn.functional import interpolate
 
 from foster.errors import DataError, words_of
 from foster.system.files import open_limited
+from foster.system.memory import num_cores
 
 ImageLike: TypeAlias = str | Path | bytes | Image.Image | NDArray[Any] | Tensor
 """A path, the bytes of an image file, a PIL image, an array `[H, W]` or `[H, W, 1|3|4]`, a tensor `[1|3|4, H, W]`."""
@@ -175,7 +175,7 @@ def decoded_by(
         except ImageError as error:
             return error
 
-    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(16, num_cores())) as pool:
         for first in range(0, len(items), batch_size):
             with quiet_pillow():
                 outcomes = dict(enumerate(pool.map(one, items[first : first + batch_size]), first))
