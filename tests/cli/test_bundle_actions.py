@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from commands import QUICK, Command, contents, write_photos
+from commands import Command, contents, write_photos
 from faults import FullDisk
 from PIL import Image
 from safetensors import SafetensorError
@@ -30,13 +30,6 @@ def test_learn_writes_a_bundle_and_reports_old_and_new_classes_apart(command: Co
     assert {path: path.read_bytes() for path in bundle.rglob("*") if path.is_file()} == before
     assert Path("current").resolve() == Path("v2").resolve()
     assert foster.load("current", device="cpu").class_names == ("one", "two", "zero", "three")
-
-
-def test_quiet_learning_says_nothing_on_standard_error(command: Command) -> None:
-    photos = write_photos(Path("photos"), zero=9, one=9)
-    done = command("learn", photos, "--bundle", "v1", "--quiet", "--training", "fast", *QUICK, "epochs_scale=0.001")
-    assert done.code == 0
-    assert done.err == ""
 
 
 def test_an_update_that_costs_too_much_is_shown_and_not_written(command: Command, bundle: Path) -> None:

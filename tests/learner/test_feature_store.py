@@ -17,14 +17,6 @@ def store_of(labels: list[int], per_class: int) -> FeatureStore:
     return empty.added(some_features(len(labels)), torch.tensor(labels), ids, max(labels) + 1, per_class)
 
 
-def test_forgetting_a_class_leaves_exactly_the_sums_of_the_others_where_all_its_features_are_kept() -> None:
-    labels = [0, 1, 0, 1, 1]
-    alone = torch.tensor([label == 0 for label in labels])
-    sums = store_of(labels, per_class=10).regrouped([[0]]).statistics
-    expected = FeatureStore.empty(3).added(some_features(5)[alone], torch.zeros(2, dtype=torch.int64), "ab", 1, 10)
-    torch.testing.assert_close(sums.second_moment, expected.statistics.second_moment)
-
-
 def test_the_part_of_a_class_whose_features_are_kept_in_part_is_estimated_as_if_none_were() -> None:
     labels = [0, 1, 0, 1, 1]
     in_part, without = (store_of(labels, per_class).regrouped([[0]]).statistics for per_class in (2, 0))

@@ -18,18 +18,11 @@ import foster
 from foster.bundle.folder import BundleError
 from foster.data.photos.decode import REASONS
 from foster.errors import DataError
-from foster.events import Event, PhaseStarted, TaskStarted
+from foster.events import Event, PhaseStarted
 from foster.learner.export import export_facts
 from foster.learner.learner import Learner
 from foster.learner.reports import Prediction, UpdateError
 from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
-
-
-def test_a_loaded_learner_predicts_exactly_as_the_saved_one(taught: Learner, saved: Path) -> None:
-    images = unseen_digits().images[:40]
-    again = foster.load(saved, device="cpu")
-    assert again.class_names == ("zero", "one")
-    assert [found.record() for found in again.predict(images)] == [found.record() for found in taught.predict(images)]
 
 
 def test_a_loaded_learner_learns_exactly_as_the_saved_one_would(taught: Learner, saved: Path) -> None:
@@ -39,13 +32,6 @@ def test_a_loaded_learner_learns_exactly_as_the_saved_one_would(taught: Learner,
     assert reports[0].checks == reports[1].checks
     states = [each.knowledge.network.state_dict() for each in (lively, again)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-
-
-def test_ids_are_the_order_of_arrival_and_never_change(learner: Learner) -> None:
-    learner.learn(digits("nine", "one", "four", last=10))
-    assert learner.class_names == ("zero", "one", "nine", "four")
-    learner.learn(digits("two", "zero", first=40, last=50))
-    assert learner.class_names == ("zero", "one", "nine", "four", "two")
 
 
 def stored_ids(learner: Learner, use: str) -> set[str]:
@@ -103,15 +89,6 @@ def test_a_refused_update_changes_nothing_and_is_a_learner_of_its_own(learner: L
     learner.learn(digits("two"), max_drop=100)
 
 
-def test_classes_of_very_different_size_down_to_one_image(learner: Learner) -> None:
-    many, one = digits("two", last=100), digits("three", last=1)
-    events: list[Event] = []
-    report = learner.learn((torch.cat([many[0], one[0]]), many[1] + one[1]), listener=events.append)
-    started = next(event for event in events if isinstance(event, TaskStarted))
-    assert started.num_images == 54 + report.num_trained
-    assert learner.knowledge.exemplars.memory().counts.tolist()[3] == 1
-
-
 def assert_same_answers(found: Sequence[Prediction], expected: Sequence[Prediction]) -> None:
     """Labels exactly; the last bits of probabilities depend on the batch size on some processors."""
     for one, other in zip(found, expected, strict=True):
@@ -161,17 +138,6 @@ def test_answers_keep_the_given_order_and_a_broken_image_is_an_entry(taught: Lea
     assert "1 x 1" in str(found[301].error)
     alone = taught.predict(unseen_digits().images[305])[0]
     assert_same_answers([found[308]], [alone])
-
-
-def test_the_best_classes_come_first_and_probabilities_sum_to_one(taught: Learner) -> None:
-    found = taught.predict(unseen_digits().images[:20], top=5)
-    for entry in found:
-        values = [candidate.probability for candidate in entry.top]
-        assert len(values) == 2
-        assert values == sorted(values, reverse=True)
-        assert sum(values) == pytest.approx(1, abs=1e-5)
-        assert (entry.label, entry.confidence) == (entry.top[0].label, values[0])
-    assert len(taught.predict(unseen_digits().images[0], top=1)[0].top) == 1
 
 
 @pytest.mark.filterwarnings("ignore::foster.learner.reports.CalibrationWarning")

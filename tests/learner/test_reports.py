@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_learners import digits, longer_learner, small_learner, together
+from small_learners import digits, small_learner, together
 
-from foster.bundle.history import checked_entry
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
@@ -19,7 +18,6 @@ from foster.learner.learner import Learner
 from foster.learner.reports import (
     MIN_HELD_OUT,
     CalibrationWarning,
-    MendReport,
     UpdateCheck,
     UpdateError,
     compare,
@@ -117,23 +115,6 @@ def test_confidence_that_nobody_compared_is_not_used_silently(recwarn: pytest.Wa
     assert not recwarn.list
 
 
-@pytest.mark.filterwarnings("ignore::foster.learner.reports.CalibrationWarning")
-def test_a_report_is_a_line_and_an_entry_of_the_history() -> None:
-    check = compare("held-out", [0, 1], [0, 1], [0, 0], ("cat", "dog"), 2)
-    renamed = MendReport({"cat": "tiger"})
-    merged = MendReport({"cat": "pet", "dog": "pet"}, checks=(check,))
-    forgot = MendReport({}, ("cow",), checks=(check,))
-    assert [str(one) for one in (renamed, merged, forgot)] == [
-        "renamed cat to tiger",
-        "merged cat, dog into pet",
-        "forgot cow",
-    ]
-    for one in (renamed, merged, forgot):
-        checked_entry(one.record())
-    assert renamed.record() == {"renamed": {"cat": "tiger"}}
-    assert merged.record()["checks"]["held-out"]["negative_flips"] == 1
-
-
 def test_the_report_and_the_history_tell_what_happened(learner: Learner) -> None:
     report = learner.learn(digits("two", "three"), epochs_scale=0.02)
     assert [entry.name for entry in report.held_out.known] == ["zero", "one"]
@@ -151,14 +132,6 @@ def test_the_report_and_the_history_tell_what_happened(learner: Learner) -> None
     assert second["checks"]["held-out"]["known_before"] == report.held_out.known_before
     assert second["epochs"] == {"boost": 3, "compress": 3}
     assert first["epochs"] == {"learn": 4}
-
-
-def test_nothing_is_held_out_where_the_preset_says_so() -> None:
-    learner = longer_learner(training="paper")
-    report = learner.learn(digits("zero", "one"))
-    assert (report.num_held_out, report.checks) == (0, ())
-    assert learner.knowledge.num_calibration_images == 0
-    assert learner.knowledge.exemplars.memory().counts.tolist() == [30, 30]
 
 
 def test_a_learn_that_holds_out_nothing_keeps_what_was_held_out_before() -> None:
@@ -257,10 +230,3 @@ def test_few_held_out_images_decide_together_with_the_exemplars() -> None:
     assert found.drop == pytest.approx(9.5)
     assert problem([few, many], max_drop=10) is None
     assert problem([few, many], max_drop=9) is not None
-
-
-def test_checks_are_combined_class_by_class() -> None:
-    both = deciding([hand_made(), UpdateCheck("exemplar", hand_made().known)])
-    assert both.kind == "held-out and exemplar"
-    cat = both.classes[0]
-    assert (cat.num_images, cat.num_right_before, cat.num_right_after, cat.num_negative_flips) == (8, 6, 4, 2)
