@@ -122,14 +122,6 @@ def test_exemplars_are_drawn_and_left_out_of_a_new_bundle(command: Command, bund
     assert foster.load("v2", device="cpu").class_names == ("one", "two", "zero")
 
 
-@pytest.mark.parametrize("words", [(), ("zero", "--image", "abc")])
-def test_classes_or_images_are_forgotten_and_not_both(command: Command, bundle: Path, words: tuple[str, ...]) -> None:
-    done = command("forget", bundle, *words, "--bundle", "v2")
-    assert done.code == 2
-    assert "--image" in done.err
-    assert not Path("v2").exists()
-
-
 def test_a_picture_that_two_classes_keep_is_told_counted_and_taken_from_one(command: Command, bundle: Path) -> None:
     photos = write_photos(Path("photos"), zero=40)
     shutil.copytree(photos / "zero", "renamed/nought")

@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-import pytest
 from commands import Command
 from typer.main import get_command
 
@@ -31,11 +30,3 @@ def test_every_command_that_may_need_a_plug_in_can_be_told_of_one() -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     without = {name for name, one in commands.items() if not any("--plugin" in option.opts for option in one.params)}
     assert without == {"demo", "info", "rollback", "table", "watch"}
-
-
-@pytest.mark.parametrize("words", [("check", ""), ("learn", " ", "--bundle", "v1"), ("evaluate", "v1", "")])
-def test_photos_without_a_name_are_not_those_of_the_working_folder(command: Command, words: tuple[str, ...]) -> None:
-    done = command(*words)
-    assert done.code == 2
-    assert done.err.startswith("foster: '' ")
-    assert done.err.count("\n") == 1

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 import foster
 from foster.data.sources import load as load_dataset
-from foster.errors import FolderError, SettingsError
+from foster.errors import FolderError
 from foster.learner import export as exporting
 from foster.learner.export import Exported, ExportError, ExportReport, Run
 from foster.learner.learner import Learner
@@ -89,14 +89,11 @@ def test_the_onnx_file_gives_the_learners_probabilities_for_any_number_of_images
 
 
 def test_labels_and_preprocessing_are_beside_the_onnx_file(learner: Learner, onnx_file: ExportReport) -> None:
+    assert {path.name for path in onnx_file.file.parent.iterdir()} == {"digits.onnx", "digits.onnx.json"}
     beside = json.loads(onnx_file.facts_file.read_text(encoding="utf-8"))
     assert beside["labels"] == list(learner.class_names)
     assert beside["input"]["shape"] == ["batch", 8, 8, 3]
     assert beside["inside"]["temperature"] == learner.knowledge.temperature
-
-
-def test_the_onnx_file_is_one_file(onnx_file: ExportReport) -> None:
-    assert {path.name for path in onnx_file.file.parent.iterdir()} == {"digits.onnx", "digits.onnx.json"}
 
 
 def test_a_file_is_checked_on_the_exemplars_before_it_is_reported(onnx_file: ExportReport, learner: Learner) -> None:
@@ -133,12 +130,6 @@ def test_a_trained_head_and_nearest_means_are_exported_too(method: str, tmp_path
     session = onnxruntime.InferenceSession(learner.export(tmp_path / "digits.onnx").file)
     (found,) = session.run(["probabilities"], {"images": pictures(9)})
     assert np.abs(found - expected(learner, 9)).max() < 1e-4
-
-
-def test_another_ending_is_refused(learner: Learner, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"model\.tflite'.*\.onnx"):
-        learner.export(tmp_path / "model.tflite")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["x.onnx", "x.onnx.json"])
