@@ -174,17 +174,15 @@ class Foster(Method[FosterSettings]):
     def network_of(self, variant: str, task_sizes: Sequence[int], weights: Mapping[str, Tensor]) -> nn.Module:
         if variant != "boosted":
             return super().network_of(variant, task_sizes, weights)
-        network: nn.Module
+        network: BoostedNetwork | Network
         if any(name.startswith("new_branch.") for name in weights):
             old = self.new_network(task_sizes[:-1])
             network = BoostedNetwork(old, task_sizes[-1], sums=self.settings.sums)
         else:  # of the first task, or without compression, or the mean of several boosted networks
-            plain = self.new_network(task_sizes)
-            a_branch = len(plain.branches[0].state_dict())
-            num_branches = sum(name.startswith("branches.") for name in weights) // a_branch
-            for _ in range(len(plain.branches), num_branches):
-                plain = plain.with_new_branch(0)
-            network = plain
+            network = self.new_network(task_sizes)
+            num_branches = len({name.split(".")[1] for name in weights if name.startswith("branches.")})
+            for _ in range(len(network.branches), num_branches):
+                network = network.with_new_branch(0)
         network.load_state_dict(weights)
         return network
 
