@@ -170,7 +170,7 @@ def test_the_same_recipe_and_seed_counts_once_and_the_tables_say_so_below_them(w
         write_run("a", seed=1, accuracy=(90, 80), settings=settings()),
         write_run("b", seed=2, accuracy=(90, 70), settings=settings("seed=2")),
         write_run("c", seed=1, accuracy=(90, 10), settings=settings("checkpoint_minutes=1")),
-        write_run("d", seed=1, accuracy=(90, 5), method="wa", settings={}),
+        *(write_run(f"d{seed}", seed=seed, accuracy=(90, 5), method="wa", settings={}) for seed in (1, 2)),
     ]
     group, other = groups_of(*paths)
     assert [(run.seed, run.accuracy[-1]) for run in group.runs] == [(1, 80.0), (2, 70.0)]

@@ -66,6 +66,11 @@ def test_class_orders_are_averaged_together_only_where_that_is_asked_for_and_sai
     (together,) = summary_grids(runs, across_orders=True)
     assert together.rows[0][together.header.index("average")] == "76.00 ± 1.00"
     assert "different class orders" in together.title
+    assert not together.note
+    of_one = read_result(write_run("wa", method="wa", seed=1))
+    (uneven,) = summary_grids([*runs, of_one], across_orders=True)
+    assert "class orders cannot be compared" in uneven.note, "wa lacks two of them"
+    assert not uneven.best
 
 
 def test_the_best_is_marked_among_rows_that_can_be_compared(write_run):

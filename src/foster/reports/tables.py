@@ -133,7 +133,7 @@ def summary_grids(results: Sequence[RunResult], *, across_orders: bool = False) 
     With `across_orders`, runs of different class orders are averaged together, and the title says so.
     """
     scenarios = by_scenario(results, across_orders=across_orders)
-    return [_summary_grid(scenario, groups, across_orders) for scenario, groups in scenarios.items()]
+    return [_summary_grid(scenario, groups) for scenario, groups in scenarios.items()]
 
 
 def classifiers(runs: Iterable[RunResult]) -> str:
@@ -190,7 +190,7 @@ def _number(value: float | None, digits: int = 2) -> str:
     return ABSENT if value is None else f"{value:.{digits}f}"
 
 
-def _summary_grid(scenario: str, groups: Sequence[Group], across_orders: bool) -> Grid:
+def _summary_grid(scenario: str, groups: Sequence[Group]) -> Grid:
     # A variant that was not evaluated after every task has no average.
     variants = [
         name
@@ -206,7 +206,7 @@ def _summary_grid(scenario: str, groups: Sequence[Group], across_orders: bool) -
     names = ("method", "by", "augment", "class order")
     header = (*names, "n", "average", "final", "forgetting", *variants, "params", "time")
     finished = [index for index, group in enumerate(groups) if group.is_finished and not keeps_all_images(group.method)]
-    why_incomparable = _why_incomparable(groups, has_different_orders=not (across_orders or share_orders(groups)))
+    why_incomparable = _why_incomparable(groups, has_different_orders=not share_orders(groups))
     best = {(finished[0], header.index("average"))} if not why_incomparable and len(finished) > 1 else set()
     note = _note(why_incomparable, groups)
     return Grid(title, header, rows, len(names), note, frozenset(best)).with_shared_names_in_title()
