@@ -218,7 +218,6 @@ def predict(
     from foster.learner.learner import Learner
     from foster.learner.reports import CalibrationWarning
     from foster.reports.progress import progress_for
-    from foster.system.files import user_path
 
     below = unknown_choice(unknown)
     files, passed_over = found_files(images)
@@ -245,7 +244,7 @@ def predict(
                 listener(events.Decoding("photos", num_done, len(files)))
     if num_failed:
         typer.echo(f"{num_failed} of {counted(len(files), 'image')} cannot be read", err=True)
-    if num_failed == len(files) or any(not user_path(path).exists() for path in images):
+    if num_failed == len(files) or any(not path.exists() for path in images):
         raise typer.Exit(1)
 
 

@@ -117,9 +117,7 @@ class EvaluationReport:
         }
 
 
-def assess(
-    knowledge: Knowledge, classifier: Classifier, photos: Photos, listener: events.Listener = events.ignore
-) -> EvaluationReport:
+def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos, listener: events.Listener) -> EvaluationReport:
     """Accuracy on the photos of known classes; those in a folder `unknown` should be refused. The listener gets the
     progress."""
     ids = {name: k for k, name in enumerate(knowledge.class_names)}

@@ -17,12 +17,12 @@ from foster.data.photos.find import Photos, Source, Unreadable, find_photos, sim
 from foster.data.photos.store import none_readable
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
 from foster.learner.classifier import Classifier
-from foster.learner.closed_form import SHRINKAGE, frozen_network
+from foster.learner.closed_form import SHRINKAGE, frozen_network, linear_discriminants
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.plan import classes_of
 from foster.networks.adapted import choose_backbone
-from foster.networks.statistics import Statistics, discriminants_of_few, left_out_scores
+from foster.networks.statistics import Statistics, left_out_scores
 from foster.settings.learner_defaults import PRETRAINED
 from foster.system.counts import counted
 from foster.training.engine import find_device
@@ -376,7 +376,7 @@ def _probabilities(features: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     judged itself."""
     num_classes = int(labels.max()) + 1
     known = Statistics.empty(num_classes, features.shape[1]).added(features[counts], labels[counts])
-    weight, bias = discriminants_of_few(known, SHRINKAGE)
+    weight, bias = linear_discriminants(known)
     scores = features @ weight.T + bias
     scores[counts], is_judged = left_out_scores(known, SHRINKAGE, features[counts], labels[counts])
     left_out = scores[counts][is_judged]

@@ -95,10 +95,6 @@ class Familiarity:
         whole = self.statistics.regrouped([range(self.statistics.num_classes)])
         return shrunk_covariance(self.statistics, SHRINKAGE), shrunk_covariance(whole, SHRINKAGE)
 
-    @property
-    def _centre(self) -> Tensor:
-        return self.statistics.sums.sum(0) / self.statistics.num_images
-
     def _squared_distances(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Squared distances `[N, C]` to class means and `[N]` to the mean of all photos, and the whitened features of
         the former."""
@@ -108,7 +104,8 @@ class Familiarity:
         squares = seen.square().sum(1, keepdim=True) + means.square().sum(1)
         to_class = torch.addmm(squares, seen, means.T, alpha=-2)
         to_class[:, self.statistics.counts == 0] = torch.inf
-        to_all = _whitened(outer, values - self._centre).square().sum(1)
+        centre = self.statistics.sums.sum(0) / self.statistics.num_images
+        to_all = _whitened(outer, values - centre).square().sum(1)
         return to_class, to_all, seen
 
     def nearness(self, features: Tensor) -> Tensor:

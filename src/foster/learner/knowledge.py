@@ -204,9 +204,9 @@ class FeatureStore:
 
     def tensors(self) -> dict[str, Tensor]:
         """For a bundle's file."""
-        ids = torch.frombuffer(bytearray(bytes.fromhex("".join(self.ids))), dtype=torch.uint8) if self.ids else None
+        ids = torch.frombuffer(bytearray(bytes.fromhex("".join(self.ids))), dtype=torch.uint8)
         return {
-            "ids": (torch.empty(0, dtype=torch.uint8) if ids is None else ids).view(-1, ID_BYTES),
+            "ids": ids.view(-1, ID_BYTES),
             "labels": self.labels.int(),
             "answers": self.answers.int(),
             "rows": self.rows,

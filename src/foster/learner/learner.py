@@ -240,11 +240,11 @@ class Learner:
         return self.known.resizing
 
     def evaluate(
-        self, source: Source | Images, labels: Labels | None = None, *, listener: Listener | None = None
+        self, source: Source | Images, labels: Labels | None = None, *, listener: Listener = events.ignore
     ) -> EvaluationReport:
         """Accuracy on labelled images, class by class; those labelled "unknown" should not be recognised. A `listener`
         gets the progress."""
-        return assess(self.known, self.classifier(), find_photos(source, labels), listener or events.ignore)
+        return assess(self.known, self.classifier(), find_photos(source, labels), listener)
 
     def rename(self, old: str, new: str) -> MendReport:
         """Call a class by another name from now on."""

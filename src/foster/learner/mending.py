@@ -182,10 +182,12 @@ def _regrouped(
         task_sizes=regrouping.task_sizes(knowledge.task_sizes),
         store=knowledge.store.regrouped(regrouping.groups) if knowledge.store else None,
     )
-    if not knowledge.is_closed_form:
-        return _regrouped_network(knowledge, after, settings, regrouping, report)
-    after, checks = _solved_again(knowledge, after)
-    report = replace(report, checks=checks)
+    is_trained = not knowledge.is_closed_form
+    if is_trained:
+        after, checks = _with_network_of_groups(knowledge, after, settings, regrouping)
+    else:
+        after, checks = _solved_again(knowledge, after)
+    report = replace(report, checks=checks, is_trained=is_trained)
     return after.with_entry(report.record()), report
 
 
@@ -289,14 +291,13 @@ def _known_id(knowledge: Knowledge, name: str) -> int:
     return knowledge.class_names.index(wanted)
 
 
-def _regrouped_network(
-    before: Knowledge, after: Knowledge, settings: LearnerSettings, regrouping: Regrouping, report: MendReport
-) -> tuple[Knowledge, MendReport]:
-    """For a network that was trained: rows of the head are put together or left out. The result is compared with before
-    on all images that are kept, and calibrated again."""
-    device, everything = find_device(settings.device), [before.images_of(before.exemplars)]
-    everything.append(before.images_of(before.held_out))
-    kept = concatenate(*everything).stack
+def _with_network_of_groups(
+    before: Knowledge, after: Knowledge, settings: LearnerSettings, regrouping: Regrouping
+) -> tuple[Knowledge, tuple[UpdateCheck, ...]]:
+    """`after` with a trained network in which rows of the head are put together or left out, calibrated again, and the
+    accuracy before and after on all images that are kept."""
+    device, learned = find_device(settings.device), before.images_of(before.exemplars)
+    kept = concatenate(learned, before.images_of(before.held_out)).stack
     rows = before.classifier(device, means=torch.empty(0)).features(kept)  # the backbone stays as it is
     position = {photo_id: k for k, photo_id in enumerate(kept.ids())}
 
@@ -308,7 +309,7 @@ def _regrouped_network(
         means = class_means(features_of(exemplars), exemplars.labels, knowledge.num_classes)
         return knowledge.classifier(device, temperature, means)
 
-    after = replace(after, network=_network_of_groups(before, regrouping, everything[0], features_of))
+    after = replace(after, network=_network_of_groups(before, regrouping, learned, features_of))
     old, new = classifier(before), classifier(after, temperature=1.0)
     held_out, exemplars = after.images_of(after.held_out), after.images_of(after.exemplars)
     features = features_of(held_out)
@@ -329,8 +330,7 @@ def _regrouped_network(
         num_calibration_images=len(held_out) if fitted else before.num_calibration_images,
         familiarity=familiarity,
     )
-    report = replace(report, checks=tuple(checks), is_trained=True)
-    return after.with_entry(report.record()), report
+    return after, tuple(checks)
 
 
 def _network_of_groups(
