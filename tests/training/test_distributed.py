@@ -18,7 +18,6 @@ from forked import started
 from photo_folders import write_dataset
 from torch import nn
 
-from foster.data.photos.stack import num_strata, strata
 from foster.experiment.folder import RunFolder
 from foster.networks.modules import freeze
 from foster.system.processes import ProcessGroup
@@ -188,19 +187,6 @@ def test_shared_statistics_of_processes_on_a_cpu_are_refused_in_one_line(data: P
     assert 0 not in ended(group_of(words(data, tmp_path / "run", "engine.statistics=shared"), tmp_path))
     (line,) = said_by(tmp_path, 0)
     assert "engine.statistics=process" in line
-
-
-def test_strata_are_equal_and_keep_photos_at_home() -> None:
-    homes = torch.randint(32, (1000,), generator=torch.Generator().manual_seed(0))
-    count = num_strata(1000, 256)
-    assert count == 32
-    found = strata(homes, count)
-    assert sorted(torch.cat(found).tolist()) == list(range(1000))
-    assert {len(positions) for positions in found} <= {31, 32}
-    at_home = sum(int((homes[positions] == k).sum()) for k, positions in enumerate(found))
-    assert at_home > 850
-    assert num_strata(40, 8) == 4
-    assert num_strata(40, 9) == 1
 
 
 def test_norms_of_any_kind_agree_on_the_statistics_that_they_have(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,8 @@ import gc
 import io
 import os
 import resource
-import threading
 import weakref
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +30,7 @@ from foster.data.photos.reading import (
     typical_photo_side,
 )
 from foster.data.photos.stack import PhotoStack, num_strata, strata
-from foster.data.photos.store import NUM_STRATA, Decoded, PhotoLoader, PhotoStore
+from foster.data.photos.store import NUM_STRATA, Decoded, PhotoLoader, PhotoStore, owners_of
 from foster.errors import DataError, FolderError
 from foster.system.processes import ProcessGroup
 
@@ -264,45 +262,28 @@ def test_the_address_of_a_photo_is_where_its_chunk_begins_also_after_more_have_c
     assert store.addresses(np.array([1]), there) is None, "not all are there"
 
 
-class TwoProcesses:
-    """Two threads in place of two processes: each has its rank, and receives what the other has found."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._thread = threading.local()
-        self._found: dict[int, torch.Tensor] = {}
-        self._both = threading.Barrier(2, timeout=60)
-        monkeypatch.setattr(store_module, "process_group", lambda: ProcessGroup(getattr(self._thread, "rank", 0), 2))
-        monkeypatch.setattr(store_module, "gathered", self._gathered)
-
-    def _gathered(self, tensor: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
-        self._found[self._thread.rank] = tensor
-        self._both.wait()
-        assert [len(self._found[rank]) for rank in range(2)] == list(counts)
-        return [self._found[rank] for rank in range(2)]
-
-    def surveyed(self, files: Sequence[str]) -> list[PhotoStore]:
-        def one(rank: int) -> PhotoStore:
-            self._thread.rank = rank
-            store = PhotoStore(files, PhotoLoader(32, 40))
-            store.survey(np.arange(len(files)))
-            return store
-
-        with ThreadPoolExecutor(2) as threads:
-            return list(threads.map(one, range(2)))
-
-
+@pytest.mark.parametrize("rank", [0, 1])
 def test_each_of_two_processes_decodes_its_share_and_knows_all_sizes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = files_of(write_photos(tmp_path / "photos", 2, 20, broken=1))
-    alone = PhotoStore(files, PhotoLoader(32, 40))
-    alone.load(np.arange(len(files)))
-    first, second = TwoProcesses(monkeypatch).surveyed(files)
-    for store in (first, second):
-        assert np.array_equal(store.sizes, alone.sizes)
-        assert store.is_known.all()
-    assert np.array_equal(first.is_loaded, ~second.is_loaded)
-    assert 0 < first.is_loaded.sum() < len(files)
+    numbers = np.arange(len(files))
+    alone, store = (PhotoStore(files, PhotoLoader(32, 40)) for _ in range(2))
+    alone.load(numbers)
+    shares = [np.flatnonzero(owners_of(numbers, 2) == owner) for owner in range(2)]
+    sizes = [torch.from_numpy(alone.sizes[share]) for share in shares]
+
+    def gathered(found: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
+        assert torch.equal(found, sizes[rank])
+        assert counts == [len(share) for share in shares]
+        return sizes
+
+    monkeypatch.setattr(store_module, "process_group", lambda: ProcessGroup(rank, 2))
+    monkeypatch.setattr(store_module, "gathered", gathered)
+    store.survey(numbers)
+    assert np.array_equal(store.sizes, alone.sizes)
+    assert store.is_known.all()
+    assert np.flatnonzero(store.is_loaded).tolist() == shares[rank].tolist()
 
 
 @pytest.mark.parametrize(
