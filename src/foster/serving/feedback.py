@@ -84,18 +84,13 @@ class FeedbackFolder:
             self._drop_empty(path.parent)
             return True
 
-    def label_of(self, photo: str) -> str | None:
-        """The class that a photo was given, if it is here."""
-        path = self._find(photo)
-        return path.parent.name if path else None
-
-    def counts(self) -> dict[str, int]:
-        """The number of photos in each class folder."""
-        counts: dict[str, int] = {}
+    def photos(self) -> dict[str, list[str]]:
+        """The names of the photos of each class that has some."""
+        photos: dict[str, list[str]] = {}
         for folder in self._classes():
             with suppress(FileNotFoundError):
-                counts[folder.name] = sum(not file.name.startswith(".") for file in folder.iterdir())
-        return {name: count for name, count in sorted(counts.items()) if count}
+                photos[folder.name] = [file.name for file in folder.iterdir() if not file.name.startswith(".")]
+        return {label: names for label, names in sorted(photos.items()) if names}
 
     def _classes(self) -> Iterator[Path]:
         with suppress(FileNotFoundError):
@@ -138,7 +133,8 @@ class PhotosToLabel:
 
     def left(self) -> list[PhotoToLabel]:
         """The photos without a label."""
-        return [entry for entry in self.all() if self._feedback.label_of(entry.photo) is None]
+        labelled = {photo for photos in self._feedback.photos().values() for photo in photos}
+        return [entry for entry in self.all() if entry.photo not in labelled]
 
     def content(self, photo: str) -> bytes | None:
         """The content of a photo's file; None if there is no such photo."""

@@ -267,7 +267,7 @@ async def give_feedback(
 @router.get("/feedback")
 async def count_feedback(service: RunningService, feedback: Feedback) -> FeedbackCounts:
     """How many photos of each class wait for the next `foster learn`."""
-    counts = await service.in_thread(feedback.counts)
+    counts = {label: len(photos) for label, photos in (await service.in_thread(feedback.photos)).items()}
     return FeedbackCounts(num_photos=sum(counts.values()), classes=counts)
 
 
