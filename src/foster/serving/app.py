@@ -58,46 +58,30 @@ def make_app(service: Service) -> ASGIApp:
         redoc_url=None,
         responses=problems,
     )
-    app.add_exception_handler(HTTPException, _not_done)
-    app.add_exception_handler(RequestValidationError, _not_valid)
-    app.add_exception_handler(ClientDisconnect, _left)
-    app.add_exception_handler(ImageError, _unreadable)
-    app.add_exception_handler(FolderError, _unwritable)
-    app.add_exception_handler(Exception, _failed)
+    for kind in (HTTPException, RequestValidationError, ClientDisconnect, ImageError, FolderError, Exception):
+        app.add_exception_handler(kind, _problem)
     app.state.service = service
     app.include_router(pages)
     app.include_router(routes.router)
     return Guard(app, service.options, page("sign_in.html", 401), service.count_request)
 
 
-async def _not_done(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    return refused(error.status_code, error.detail, error.headers)
-
-
-async def _not_valid(request: Request, error: Exception) -> JSONResponse:
-    """The first validation error as one line, without the value that was sent."""
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part not in ("query", "body", "path"))
-    return refused(422, f"{where or 'the body'}: {first['msg']}")
-
-
-async def _left(request: Request, error: Exception) -> JSONResponse:
-    """The client disconnected before its body was read. Only the metrics show this status."""
-    return refused(499, "the client has disconnected")
-
-
-async def _unreadable(request: Request, error: Exception) -> JSONResponse:
-    return refused(422, f"the image cannot be read: {error}")
-
-
-async def _unwritable(request: Request, error: Exception) -> JSONResponse:
-    logger.error("%s", error)  # with the path, which the answer must not contain
-    return refused(507, "the feedback folder cannot be written; see the log of the server")
-
-
-async def _failed(request: Request, error: Exception) -> JSONResponse:
+async def _problem(request: Request, error: Exception) -> JSONResponse:
+    """The answer to a request that failed: one line without the value that was sent and without any path."""
+    match error:
+        case HTTPException():
+            return refused(error.status_code, error.detail, error.headers)
+        case RequestValidationError():
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"] if part not in ("query", "body", "path"))
+            return refused(422, f"{where or 'the body'}: {first['msg']}")
+        case ClientDisconnect():
+            return refused(499, "the client has disconnected")  # only the metrics show it
+        case ImageError():
+            return refused(422, f"the image cannot be read: {error}")
+        case FolderError():
+            logger.error("%s", error)
+            return refused(507, "the feedback folder cannot be written; see the log of the server")
     return refused(500, "internal error; see the log of the server")
 
 
