@@ -204,7 +204,7 @@ def test_a_first_task_to_take_over_must_be_there_where_a_run_begins(
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("weights=nowhere.safetensors", "weights: there is no file 'nowhere.safetensors'"),
+        ("weights=nowhere.safetensors", "weights: .*'nowhere.safetensors'"),
         ("backbone=timm:resnet0", "backbone 'timm:resnet0'"),
         ("backbone=resnet33", "unknown backbone 'resnet33'"),
         ("device=cuda:1", "device: 'cuda:1'"),
