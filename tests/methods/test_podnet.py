@@ -190,3 +190,9 @@ def test_clusters_end_at_the_means_of_groups() -> None:
     )
     ordered = best[torch.cdist(means, best).argmin(1)]
     torch.testing.assert_close(ordered, means)
+
+
+def test_fewer_features_than_clusters_give_equal_centres() -> None:
+    features = torch.tensor([[0.6, 0.8], [1.0, 0.0]])
+    centres = clusters(features, 5, torch.Generator().manual_seed(0))
+    assert set(map(tuple, centres.tolist())) == set(map(tuple, features.tolist()))

@@ -97,9 +97,14 @@ def test_the_teacher_stays_the_network_that_was_with_its_statistics() -> None:
 def test_exemplars_of_classes_that_come_again_are_chosen_anew_by_the_refreshed_network() -> None:
     method = taught("replay")
     before = [method.memory.stack_of(class_id).tensor for class_id in range(NUM_KNOWN)]
+    method.memory.keep(was_kept=torch.ones(NUM_KNOWN * QUOTA))
     refreshed(method)
+    exemplars = method.memory.exemplars(more_images().class_names)
+    assert exemplars is not None
     for class_id in range(NUM_KNOWN):
         kept = method.memory.stack_of(class_id).tensor
+        was_kept = [any(torch.equal(image, other) for other in before[class_id]) for image in kept]
+        assert exemplars.beside["was_kept"][exemplars.labels == class_id].tolist() == was_kept
         if class_id not in AGAIN:
             assert torch.equal(kept, before[class_id])
             continue
