@@ -36,8 +36,8 @@ from foster.data.photos.decode import _simplejpeg
 from foster.data.photos.stack import PhotoStack
 from foster.data.photos.store import PhotoLoader
 from foster.data.task import Task
+from foster.experiment.engine import build_engine
 from foster.experiment.folder import RunFolder
-from foster.experiment.parts import build_engine
 from foster.experiment.plan import _seconds_a_step, make_plan
 from foster.experiment.run import begin
 from foster.seeding import Address, generator

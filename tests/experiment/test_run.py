@@ -19,8 +19,9 @@ from foster.cli import experiments
 from foster.data.download import Follower
 from foster.data.task import Task
 from foster.errors import DataError, TrainingError
+from foster.experiment.engine import build_engine
 from foster.experiment.folder import RunFolder
-from foster.experiment.parts import build_engine, build_method, load_scenario
+from foster.experiment.parts import build_method, load_scenario
 from foster.experiment.plan import make_plan
 from foster.experiment.run import Experiment, begin
 from foster.methods.finetune import Finetune

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import foster
 from foster.errors import DataError
 from foster.events import CheckpointWritten, Event, TaskStarted
-from foster.experiment.parts import engine_settings
+from foster.experiment.engine import engine_settings
 from foster.learner.learner import Learner
 from foster.settings.engine import EngineSettings
 from foster.system.signals import Stopped, StopRequest

@@ -17,17 +17,9 @@ from foster.data.scenario import num_held_out
 from foster.data.task import Task
 from foster.errors import DataError
 from foster.evaluation.predict import Nothing
+from foster.experiment.engine import build_engine, describe_environment, engine_settings
 from foster.experiment.first_task import check_phases, first_task
-from foster.experiment.parts import (
-    build_engine,
-    build_loader,
-    chosen_backbone,
-    describe_environment,
-    engine_settings,
-    image_side,
-    method_at,
-    surveyed_facts,
-)
+from foster.experiment.parts import build_loader, chosen_backbone, image_side, method_at, surveyed_facts
 from foster.methods.base import Context, Method, checked_phases
 from foster.methods.refresh import phases_of_run
 from foster.networks.modules import evaluating

@@ -15,17 +15,10 @@ from foster.data.task import Task
 from foster.errors import DataError, FolderError, FosterError, short
 from foster.evaluation.predict import evaluate_scores, network_scores
 from foster.experiment.artifacts import keep_network, keep_predictions, read_weights
+from foster.experiment.engine import build_engine, describe_environment, engine_settings
 from foster.experiment.first_task import check_phases, first_task
 from foster.experiment.folder import RunFolder, check_same_settings
-from foster.experiment.parts import (
-    build_engine,
-    build_method,
-    check_parts,
-    describe_environment,
-    engine_settings,
-    load_scenario,
-    plugins_used,
-)
+from foster.experiment.parts import build_method, check_parts, load_scenario, plugins_used
 from foster.experiment.record import Record
 from foster.methods.base import checked_phases
 from foster.methods.refresh import grown_sizes, phases_of_run

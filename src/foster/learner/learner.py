@@ -15,7 +15,7 @@ from foster.data.photos.decode import ImageLike, Resizing, decoded
 from foster.data.photos.find import Images, Labels, Source, as_items, find_photos, item_name
 from foster.errors import DataError
 from foster.events import Listener
-from foster.experiment.parts import check_engine
+from foster.experiment.engine import check_engine
 from foster.learner import mending
 from foster.learner.assessment import EvaluationReport, assess
 from foster.learner.calibration import UNCALIBRATED

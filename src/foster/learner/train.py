@@ -32,7 +32,7 @@ from foster.data.task import Task
 from foster.errors import DataError, SettingsError
 from foster.evaluation.metrics import evaluate
 from foster.evaluation.predict import Nothing, ranks
-from foster.experiment.parts import build_engine, engine_settings, place_for_photos
+from foster.experiment.engine import build_engine, engine_settings, place_for_photos
 from foster.experiment.plan import planned_phases
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
