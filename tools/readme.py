@@ -38,8 +38,8 @@ only for the published class order, augmentation and settings. The tables are ge
 PUBLISHED_ORDER = 1993
 """The seed of the class order that all published numbers were made with."""
 
-MARK_NOTE = "² Not with all settings of the recipe: [docs/results.md](docs/results.md) says which."
-REPOSITORY_NOTE = "¹ From the authors' repository; the paper has no value."
+MARK_NOTE = "¹ Not with all settings of the recipe: [docs/results.md](docs/results.md) says which."
+REPOSITORY_NOTE = "² From the authors' repository; the paper has no value."
 
 COMPARED_AUGMENTATIONS = ("plain", "auto")
 CLOSED_FORMS = ("slda", "ridge")
@@ -98,7 +98,7 @@ def _difference(row: Row, theirs: float | None) -> str:
 def _paper(published: Published | None) -> str:
     if published is None:
         return ABSENT
-    return f"{published.average:.2f}" + ("" if published.is_in_paper else " ¹")
+    return f"{published.average:.2f}" + ("" if published.is_in_paper else " ²")
 
 
 SCENARIO: Column = ("scenario", lambda row: f"`{row.scenario}`")
@@ -128,7 +128,7 @@ def rows_of(scenarios: Scenarios) -> list[Row]:
 def protocols_block(results: Sequence[RunResult]) -> str:
     """The README's table: FOSTER on the paper's protocols. Unfinished runs are left out."""
     told = protocols(rows_of(_by_scenario_and_order([run for run in results if run.finished])))
-    return "\n\n".join([*told, *([MARK_NOTE] if "²" in "".join(told) else [])])
+    return "\n\n".join([*told, *([MARK_NOTE] if "¹" in "".join(told) else [])])
 
 
 def results_block(results: Sequence[RunResult]) -> str:
@@ -141,8 +141,8 @@ def results_block(results: Sequence[RunResult]) -> str:
     several = orders(by_scenario((run for run in finished if run.evaluated_on == "test"), across_orders=True))
     tables = [*comparison(main_rows), *protocols(rows), *closed_forms(main_rows), *tiny_imagenet(main_rows), *several]
     whole = all_runs(rows)
-    notes = [REPOSITORY_NOTE] if "¹" in whole else []
-    notes += [_changes_note(rows)] if "²" in whole else []
+    notes = [_changes_note(rows)] if "¹" in whole else []
+    notes += [REPOSITORY_NOTE] if "²" in whole else []
     folded = [f'<details markdown="1"><summary>All {len(finished)} runs</summary>', whole, "</details>"]
     return "\n\n".join([*tables, *notes, *folded, EXPLANATION])
 
@@ -235,7 +235,7 @@ def orders(scenarios: Scenarios) -> list[str]:
         ("boosted", lambda row: mean_and_spread([*_by_order(row.group, _boosted).values()])),
         ("gain", _gains),
     )
-    told = "Over several class orders, mean ± sample standard deviation; the gain is that in the same order:"
+    told = "Over several class orders, mean ± sample standard deviation; the gain is that in orders that both have:"
     return [told, table(columns, shown, num_names=3)] if shown else []
 
 
@@ -304,7 +304,7 @@ def _is_main(group: Group) -> bool:
 
 
 def _mark(group: Group) -> str:
-    return " ²" if group.changes else ""
+    return " ¹" if group.changes else ""
 
 
 def _changes_note(rows: Sequence[Row]) -> str:
@@ -314,7 +314,7 @@ def _changes_note(rows: Sequence[Row]) -> str:
         if row.group.changes
     ]
     told = "; ".join(dict.fromkeys(notes))
-    return textwrap.fill(f"² Not with all settings of the preset and the recipe. {told}.", 120)
+    return textwrap.fill(f"¹ Not with all settings of the preset and the recipe. {told}.", 120)
 
 
 PAGES: Mapping[str, Callable[[Sequence[RunResult]], str]] = {

@@ -57,6 +57,10 @@ def test_what_the_page_on_results_says_of_its_tables_is_what_the_files_say() -> 
     assert f"leads the best method of its size, BiC, by {lead:.1f} points" in told
     assert f"With plain augmentation it leads WA by {plain_lead:.1f}" in told
     assert f"FOSTER leads by {lead:.1f} points (BiC), with plain augmentation by {plain_lead:.1f} (WA" in readme
+    published = PUBLISHED["cifar100-b0-inc10", "wa"].average
+    assert published > headline("foster-plain")
+    for page in (told, readme):
+        assert f"published number of WA ({published:.2f}) is above both of ours" in page
     assert f"leads FOSTER by {der - foster:.1f} points and `plus` by {der - plus:.1f}" in told
     assert f"leads FOSTER by {der - foster:.1f} points on B0 inc10 and `plus` by {der - plus:.1f}" in readme
     by_plus = f"`plus` leads it by {headline('foster-plus', 'b50-inc10') - of('der-auto', 'b50-inc10'):.1f}"
@@ -196,7 +200,10 @@ def test_what_the_page_on_the_paper_says_of_the_paper_as_printed_is_what_the_fil
     told = text("docs/paper.md")
     for scenario, name in (("b50-inc10", "B50 inc10"), ("b0-inc10", "B0 inc10")):
         found = read(f"checks/cifar100-{scenario}-foster-paper-text-s1993")
-        assert f"{fmean(found['']):.2f} on {name} ({fmean(found['boosted']):.2f} before compression" in told
+        ours = f"{fmean(found['']):.2f} on {name}"
+        assert f"{ours} ({fmean(found['boosted']):.2f} before compression" in told
+        assert ours in text("docs/results.md")
+    assert f"(`--recipe paper-text`) has {ours} (n = 1)" in text("README.md")
 
 
 def test_what_the_page_on_the_paper_says_of_podnets_margin_is_what_the_files_say() -> None:

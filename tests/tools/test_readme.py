@@ -61,7 +61,7 @@ def test_a_run_with_other_settings_is_marked_and_not_set_beside_the_paper(
     path = write_run("a", scenario="cifar100-b0-inc10", augmentation="auto", settings=settings)
     block = results_block([read_result(path)])
     assert rows(block)[0]["paper"] == paper
-    assert rows(block)[0]["method"] == ("foster ²" if note else "foster")
+    assert rows(block)[0]["method"] == ("foster ¹" if note else "foster")
     assert (f"the recipe. cifar100-b0-inc10 foster auto: {note}." in block) == bool(note)
 
 
@@ -127,7 +127,7 @@ def test_a_run_from_before_a_setting_of_its_recipe_is_marked_where_that_has_an_e
         block = results_block([read_result(write_run("a", **facts)), run])
         is_marked = has_effect and foster is older
         assert (f"{scenario} foster plus auto: recall_first=false." in block) == is_marked
-        assert ("foster plus ²" in block) == ("75.00 ²" in block) == is_marked
+        assert ("foster plus ¹" in block) == ("75.00 ¹" in block) == is_marked
 
 
 def test_several_class_orders_have_a_mean_and_the_gain_is_that_in_the_same_order(write_run):
