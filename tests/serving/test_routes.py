@@ -53,7 +53,8 @@ def test_unknown_is_what_the_learner_calls_unknown(small_bundle: Path) -> None:
         assert entry["is_unknown"] is True
         assert entry["label"] == "unknown"
         assert (await client.get("/info")).json()["unknown_below"] == 1.0
-        assert "foster_unknown_total 1.0\n" in (await client.get("/metrics")).text
+        metrics = (await client.get("/metrics")).text
+        assert all(f"foster_{name}_total 1.0\n" in metrics for name in ("images", "unknown"))
 
     run(service_of(small_bundle, unknown_below=1.0), check)
 

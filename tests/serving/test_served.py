@@ -1,5 +1,6 @@
 """The bundle that answers: loaded, tried out, explained, exchanged."""
 
+import asyncio
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import cast
 import pytest
 import torch
 from PIL import Image
+from servers import SECONDS
 
 import foster
 from foster.bundle.folder import BundleError
@@ -127,5 +129,17 @@ def test_a_bundle_that_cannot_be_loaded_is_tried_again_and_told_once(
     assert len(told) == 2
     assert (current.now.name, current.num_swaps) == ("v1", 0)
     is_whole = True
-    assert problem_of("v2") is None
+
+    async def watched() -> None:
+        """The watch of a server does not end with the first problem."""
+        watching = asyncio.create_task(current.watch())
+        async with asyncio.timeout(SECONDS):
+            while current.problem:
+                await asyncio.sleep(0.01)
+        watching.cancel()
+
+    monkeypatch.setattr(served_module, "RETRY_SECONDS", 0.01)
+    link.unlink()
+    link.symlink_to("v2")
+    asyncio.run(watched())
     assert (current.now.name, current.num_swaps) == ("v2", 1)
