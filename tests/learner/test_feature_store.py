@@ -44,3 +44,10 @@ def test_an_answer_is_forgotten_at_the_next_measurement() -> None:
     store = store_of([0, 1, 1], per_class=3).with_answers(torch.tensor([0, 1]), torch.tensor([0, 0]))
     again = store.with_answers(torch.tensor([2]), torch.tensor([1]))
     assert again.answers.tolist() == [NOT_MEASURED, NOT_MEASURED, 1]
+
+
+def test_a_store_whose_photos_have_all_been_taken_out_is_written_and_read() -> None:
+    tensors = store_of([0], per_class=1).without({(0, "photo-0")}).tensors()
+    again = FeatureStore.of(tensors, 1, "a bundle")
+    assert again is not None
+    assert again.ids == ()

@@ -59,6 +59,13 @@ def test_a_merged_class_has_the_sum_of_its_parts(four: Learner, tmp_path: Path) 
     assert report.renamed == {"one": "one or three", "three": "one or three"}
     old, new = (one.knowledge.exemplars.memory() for one in (before, four))
     assert len(new.stack_of(1)) == len(old.stack_of(1)) + len(old.stack_of(3))
+    known, head, merged = before.knowledge, before.knowledge.network.head, four.knowledge.network.head
+    assert isinstance(head, Head)
+    assert isinstance(merged, Head)
+    exemplars = known.images_of(known.exemplars)
+    features = before.classifier().features(exemplars.stack)
+    row, bias = merged_row(head.weight, head.bias, features, exemplars.labels, [1, 3], known.temperature)
+    torch.testing.assert_close((merged.weight[1].detach(), merged.bias[1].detach()), (row, bias))
     images = unseen(*FOUR)
     parts, whole = before.classifier().probabilities(images), four.classifier().probabilities(images)
     assert (parts[:, [1, 3]].sum(1) - whole[:, 1]).abs().mean() < 0.06

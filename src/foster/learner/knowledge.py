@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -204,9 +205,9 @@ class FeatureStore:
 
     def tensors(self) -> dict[str, Tensor]:
         """For a bundle's file."""
-        ids = torch.frombuffer(bytearray(bytes.fromhex("".join(self.ids))), dtype=torch.uint8)
+        ids = np.frombuffer(bytearray.fromhex("".join(self.ids)), np.uint8)  # torch's takes no empty buffer
         return {
-            "ids": ids.view(-1, ID_BYTES),
+            "ids": torch.from_numpy(ids).view(-1, ID_BYTES),
             "labels": self.labels.int(),
             "answers": self.answers.int(),
             "rows": self.rows,
