@@ -12,7 +12,6 @@ from foster.errors import DataError, DeviceError, SettingsError
 from foster.experiment.engine import build_engine, describe_environment, obstacles, place_for_photos
 from foster.settings.engine import EngineSettings
 
-WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU may have it")
 MEAN_AND_STD = (0.5,) * 3, (0.25,) * 3
 
 
