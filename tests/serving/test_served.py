@@ -39,6 +39,13 @@ def test_what_is_unknown_is_told_by_the_bundle_where_it_can(small_bundle: Path, 
     assert Served.load(tmp_path / "v2", "cpu", 0.0).unknown_below == 0.0
 
 
+def test_a_bundle_in_which_only_a_name_is_new_has_another_version(small_bundle: Path, tmp_path: Path) -> None:
+    learner = foster.load(small_bundle, device="cpu")
+    learner.rename(learner.class_names[0], "renamed")
+    before, after = (Served.load(folder, "cpu", None) for folder in (small_bundle, learner.save(tmp_path / "v2")))
+    assert before.version != after.version
+
+
 def test_a_folder_of_bundles_and_the_link_are_followed_and_a_bundle_is_not(bundle: Path) -> None:
     promote(bundle)
     link = bundle.parent / "current"

@@ -125,7 +125,7 @@ def make_plan(
     """Decide the size of the images, the backbone, and whether it is trained."""
     began = time.monotonic()
     for name in photos.class_names:
-        check_not_unknown(name, photos.title)
+        check_not_unknown(name, f"in {photos.title}")
     name = settings.backbone
     may_be_frozen = settings.method in LearnerSettings.untrained
     if name == "auto" and backbone is None and may_be_frozen:

@@ -13,14 +13,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from foster.bundle.folder import MANIFEST, BundleError, read_manifest
-from foster.bundle.manifest import WEIGHTS
+from foster.bundle.folder import MANIFEST, BundleError
 from foster.bundle.promotion import LINK
 from foster.data.photos.decode import decode_photo
 from foster.evaluation.gradcam import grad_cam
 from foster.learner.familiarity import Unknown
 from foster.learner.learner import Learner
 from foster.learner.reports import Prediction
+from foster.system.files import sha256_of
 from foster.training.engine import exact_convolutions
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,10 @@ HEAT_COLOURS = "viridis"
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """A learner that answers, the name of its bundle's folder, and the start of the hash of its weights."""
+    """A learner that answers, the name of its bundle's folder, and the start of the hash of its `bundle.json`.
+
+    That file has the classes and the hashes of all others, so no two bundles have one version.
+    """
 
     learner: Learner
     name: str
@@ -51,8 +54,8 @@ class Served:
 
         If the bundle has no test for unknown photos, "auto" means a confidence below `UNSURE_BELOW`.
         """
-        version = read_manifest(folder).files[WEIGHTS].sha256[:VERSION_LENGTH]
         learner = Learner.load(folder, device=device)
+        version = sha256_of(folder / MANIFEST)[:VERSION_LENGTH]
         if unknown_below == "auto" and learner.known.familiarity is None:
             unknown_below = UNSURE_BELOW
         learner.try_out()
