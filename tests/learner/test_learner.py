@@ -140,6 +140,12 @@ def test_answers_keep_the_given_order_and_a_broken_image_is_an_entry(taught: Lea
     assert_same_answers([found[308]], [alone])
 
 
+def test_no_more_classes_are_told_than_were_asked_for(taught: Learner) -> None:
+    (both,), (best,) = (taught.predict(unseen_digits().images[0], top=top) for top in (5, 1))
+    assert len(both.top) == 2
+    assert best.top == both.top[:1]
+
+
 @pytest.mark.filterwarnings("ignore::foster.learner.reports.CalibrationWarning")
 def test_unknown_is_answered_below_the_asked_confidence(taught: Learner) -> None:
     images = unseen_digits().images[:100]
