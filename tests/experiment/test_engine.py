@@ -11,6 +11,7 @@ from foster import kernels
 from foster.errors import DataError, DeviceError, SettingsError
 from foster.experiment.engine import build_engine, describe_environment, obstacles, place_for_photos
 from foster.settings.engine import EngineSettings
+from foster.system.processes import ProcessGroup
 
 MEAN_AND_STD = (0.5,) * 3, (0.25,) * 3
 
@@ -41,6 +42,11 @@ def test_on_a_cpu_no_accelerator_is_used_and_the_environment_says_so(choice: str
     environment = describe_environment(build_engine(settings, "cpu", *MEAN_AND_STD))
     assert [environment[name] for name in ("compile", "capture", "kernels")] == [False] * 3
     assert environment["precision"] == "float32"
+
+
+def test_the_environment_tells_how_many_processes_shared_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foster.experiment.engine.process_group", lambda: ProcessGroup(0, 2))
+    assert describe_environment(build_engine(EngineSettings(), "cpu", *MEAN_AND_STD))["processes"] == 2
 
 
 @pytest.mark.usefixtures("triton_is_there")

@@ -121,6 +121,7 @@ def describe_environment(engine: Engine) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "device": torch.cuda.get_device_name(engine.device) if on_gpu else "CPU",
         "cpu_threads": torch.get_num_threads(),
+        "processes": process_group().size,
         "precision": str(engine.dtype).removeprefix("torch."),
         "compile": engine.compile,
         "capture": engine.capture,
