@@ -171,7 +171,7 @@ def test_a_report_holds_everything_and_is_small(run_report, bundle_report):
         assert not re.search(r"""(src|href)\s*=\s*["'](?!data:|#)""", text), "nothing is fetched from anywhere"
         assert path.stat().st_size < 2_000_000
     runs, learned = run_report.read_text(encoding="utf-8"), bundle_report.read_text(encoding="utf-8")
-    for part in ("2 runs compared", "Most confused pairs", ": boosted</td>", "--out "):
+    for part in ("2 runs compared", "Most confused pairs", ": boosted</td>", "--out ", "foster: most often taken for<"):
         assert part in runs
     for part in ("Every learn, before and after", "held-out accuracy", 'id="calibration"', 'id="exemplars"'):
         assert part in learned
