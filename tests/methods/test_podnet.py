@@ -144,6 +144,17 @@ def test_without_the_hinge_the_loss_is_the_toolkits() -> None:
     assert podnet(hinge=True).classification(logits, labels, head).item() == 0
 
 
+def test_the_first_task_and_the_tuning_have_the_loss_of_the_proxies_alone() -> None:
+    method = podnet()
+    for index, name in enumerate(("learn", "finetune")):
+        task = task_of(method, index)
+        phase = phases_before_training(method, task)[-1]
+        assert phase.name == name
+        found, images = terms(phase, task), normalised(task.training.images)
+        expected = proxy_nca(phase.network(images).logits, task.training.labels).item()
+        assert found == {"L_LSC": pytest.approx(expected)}
+
+
 def test_the_margin_is_measured_in_cosines_and_does_not_train_the_scale() -> None:
     method = podnet(hinge=True)
     method.network = method.new_network([4])
