@@ -320,13 +320,14 @@ def _accuracies(report: "LearnReport") -> dict[str, float]:
 
 
 def doubles_lines(report: "LearnReport") -> list[str]:
-    """Equal photos in several classes."""
+    """Equal photos in several classes, each of which learns them."""
     if not report.shared:
         return []
     names = " and ".join(f"'{printable(name)}'" for name in report.shared.class_names)
     photos = counted(report.shared.num_photos, "photo")
     example = f"{printable(report.shared.example)} ({names})"
-    return [f"in more than one class: {photos}, such as {example}; was a folder renamed?"]
+    hint = "was a folder renamed? 'foster forget --image' takes a photo out of one"
+    return [f"in more than one class: {photos}, such as {example}; {hint}"]
 
 
 def prediction_line(prediction: "Prediction", width: int) -> str:
