@@ -1,14 +1,21 @@
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
+import safetensors.torch
+from tiny_runs import start, tiny_settings
 
 from foster.errors import DataError, FosterError
+from foster.experiment.folder import RunFolder
+from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
 from foster.reports.archive import BundleArchive, RunArchive, open_archives
+from foster.settings.engine import EngineSettings
 
 
 def test_a_run_gives_back_the_networks_predictions_and_exemplars_it_had(kept_runs):
@@ -25,6 +32,29 @@ def test_a_run_gives_back_the_networks_predictions_and_exemplars_it_had(kept_run
     assert (found == run.all_predictions.by_variant["boosted"]).all()
     assert run.head_weight().shape[0] == 6
     assert run.exemplars().class_counts().tolist() == [4] * 6
+
+
+def test_images_are_normalised_as_the_pretrained_backbone_of_the_run_needs_it(tmp_path: Path):
+    safetensors.torch.save_file(build_backbone("resnet8").state_dict(), tmp_path / "weights.safetensors")
+    start(
+        tiny_settings("finetune", f"weights={tmp_path / 'weights.safetensors'}", "backbone=resnet8"), tmp_path / "run"
+    )
+    (run,) = open_archives([tmp_path / "run"])
+    assert isinstance(run, RunArchive)
+    found = run.infer(run.network(), run.tested().images).logits.argmax(1).numpy()
+    assert (found == run.predictions()[1]).all()
+
+
+@pytest.mark.parametrize("change", [{"engine": EngineSettings(photo_cache="PLACE")}, {"dataset": "cifar10"}])
+def test_a_strangers_run_makes_no_folder_where_its_settings_say(change: dict[str, Any], kept_runs, tmp_path: Path):
+    place, folder = tmp_path / "outside", tmp_path / "run"
+    shutil.copytree(kept_runs["finetune"], folder)
+    settings = RunFolder(folder).settings().model_copy(update={"data": str(place), **change})
+    (folder / "settings.toml").write_text(settings.toml().replace("PLACE", str(place)), encoding="utf-8")
+    (run,) = open_archives([folder])
+    with suppress(DataError):
+        run.tested()
+    assert not place.exists()
 
 
 def test_looking_at_a_run_changes_nothing_in_its_folder(kept_runs):

@@ -16,7 +16,7 @@ from foster.experiment.engine import check_engine, place_for_photos
 from foster.methods import method_class
 from foster.methods.base import Context, Method
 from foster.networks.adapted import BackboneChoice, choose_backbone
-from foster.settings.datasets import DatasetFacts
+from foster.settings.datasets import ChannelValues, DatasetFacts
 from foster.settings.experiment import Settings
 from foster.settings.plugins import Kind, plugin_hashes
 from foster.training.engine import Engine, find_device
@@ -62,6 +62,11 @@ def chosen_backbone(settings: Settings, is_trained: bool = False) -> BackboneCho
     name = method_class(settings.method).backbone_name(settings.backbone)
     side = image_side(settings)
     return choose_backbone(name, (side, side), settings.weights, is_trained)
+
+
+def normalisation(backbone: BackboneChoice, scenario: Scenario) -> tuple[ChannelValues, ChannelValues]:
+    """Mean and standard deviation by which images are normalised: those of a pretrained backbone, else of the data."""
+    return backbone.mean or scenario.mean, backbone.std or scenario.std
 
 
 def load_scenario(settings: Settings, follower: Follower | None = None) -> Scenario:

@@ -18,7 +18,7 @@ from foster.experiment.artifacts import keep_network, keep_predictions, read_wei
 from foster.experiment.engine import build_engine, describe_environment, engine_settings
 from foster.experiment.first_task import check_phases, first_task
 from foster.experiment.folder import RunFolder, check_same_settings
-from foster.experiment.parts import build_method, check_parts, load_scenario, plugins_used
+from foster.experiment.parts import build_method, check_parts, load_scenario, normalisation, plugins_used
 from foster.experiment.record import Record
 from foster.methods.base import checked_phases
 from foster.methods.refresh import grown_sizes, phases_of_run
@@ -63,9 +63,8 @@ class Experiment:
         with explained_memory_errors(find_device(settings.device)):
             follower = Follower(self._tell, stop)
             self.scenario = load_scenario(settings, follower)
-            mean, std = backbone.mean or self.scenario.mean, backbone.std or self.scenario.std
             computing = engine_settings(settings.engine, backbone.is_builtin)
-            self.engine = build_engine(computing, settings.device, mean, std)
+            self.engine = build_engine(computing, settings.device, *normalisation(backbone, self.scenario))
             self.method = build_method(settings, self.scenario, self.engine, follower)
         self.method.memory.kind = self.scenario.kind
         self.record = Record(self.method.result_name)

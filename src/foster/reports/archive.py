@@ -1,5 +1,6 @@
 """Runs and bundles, read for figures and reports. Parts are read on demand."""
 
+import tempfile
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from foster.bundle.folder import MANIFEST, read_manifest
+from foster.data.download import complete_folder
 from foster.data.images import ImageSet, Stack
 from foster.data.photos.stack import PhotoStack
 from foster.data.photos.store import PhotoLoader
@@ -19,7 +21,7 @@ from foster.events import EpochEnded
 from foster.experiment.artifacts import Predictions, kept_networks, read_predictions, read_weights
 from foster.experiment.event_log import FollowedRun
 from foster.experiment.folder import SETTINGS, RunFolder
-from foster.experiment.parts import load_scenario
+from foster.experiment.parts import chosen_backbone, load_scenario, normalisation
 from foster.experiment.plan import idle_method
 from foster.learner.calibration import probabilities
 from foster.learner.classifier import one_thread
@@ -31,6 +33,7 @@ from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network, Output
 from foster.reports.groups import run_names
 from foster.reports.results import FILE_NAME, RunResult, find_results, read_result, without_notes
+from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings
 from foster.system.files import user_path
 from foster.system.output import printable
@@ -100,7 +103,9 @@ class RunArchive(Archive):
 
     @cached_property
     def settings(self) -> Settings:
-        settings = RunFolder(self.folder).settings()
+        # A stranger's folder may name any place: whoever looks on keeps pixels in a temporary folder.
+        computing = EngineSettings(photo_cache=tempfile.gettempdir())
+        settings = RunFolder(self.folder).settings().model_copy(update={"engine": computing})
         return settings.model_copy(update={"data": str(self._data)}) if self._data else settings
 
     @cached_property
@@ -125,9 +130,11 @@ class RunArchive(Archive):
 
     @cached_property
     def scenario(self) -> Scenario:
-        settings = self.settings
+        asked, published = self.settings.data_asked, self.settings.facts.published
         try:
-            return load_scenario(settings)
+            if published and not complete_folder(published, asked.folder):
+                raise DataError(f"no files of {self.settings.dataset} in '{asked.folder}'")
+            return load_scenario(self.settings)
         except FosterError as error:
             raise DataError(
                 f"the images of '{self.folder}' are not here: {error}; say where with --data, from Python data=..."
@@ -169,11 +176,14 @@ class RunArchive(Archive):
             method = idle_method(self.settings)
             return method.network_of(variant, grown_sizes(method, self.task_sizes[: task + 1]), weights)
 
+    def engine(self, device: torch.device) -> Engine:
+        """An engine that normalises images as the run did."""
+        return Engine(device, *normalisation(chosen_backbone(self.settings, is_trained=True), self.scenario))
+
     def infer(self, network: nn.Module, images: Stack) -> Output:
         """Logits and features of images, on the CPU."""
         device = find_device("auto")
-        engine = Engine(device, self.scenario.mean, self.scenario.std)
-        out = engine.infer(network.to(device), images)
+        out = self.engine(device).infer(network.to(device), images)
         return Output(out.logits.cpu(), out.features.cpu())
 
     def exemplars(self) -> ImageSet:

@@ -19,7 +19,6 @@ from foster.networks.network import Network
 from foster.reports.archive import Archive, RunArchive
 from foster.reports.style import columns, grid_of_axes, new_figure, points, styled, wrapped
 from foster.settings.methods import METHOD_SETTINGS
-from foster.training.engine import Engine
 
 ROWS_IN_A_BLOCK, PICTURES_IN_A_ROW = 25, 10
 MOST_BLOCKS = 6
@@ -134,8 +133,7 @@ def corrected(archive: RunArchive, growth: Growth, task: int, num_images: int) -
 
 def branch_maps(archive: RunArchive, growth: Growth, images: ImageSet) -> tuple[Tensor, Tensor]:
     """Grad-CAM maps of the old network and of the new branches for the images' own classes, `[N, H, W]` each."""
-    engine = Engine(torch.device("cpu"), archive.scenario.mean, archive.scenario.std)
-    prepared = engine.prepare(shown_pixels(images))
+    prepared = archive.engine(torch.device("cpu")).prepare(shown_pixels(images))
     old, new = (grad_cam(part.cpu().eval(), prepared, images.labels) for part in (growth.old, growth.new))
     return old, new
 
