@@ -57,6 +57,15 @@ def test_a_damaged_archive_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_archive_that_cannot_be_unpacked_is_one_line(tmp_path: Path) -> None:
+    archive = archive_of(small_files())
+    (tmp_path / ARCHIVE).write_bytes(archive)
+    (tmp_path / "cifar-100-python").write_text("a file where the folder should be")
+    with pytest.raises(DataError, match=rf"cannot unpack {tmp_path / ARCHIVE} into .*: File exists"):
+        find_or_fetch(published(archive), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cifar-100-python", ARCHIVE]
+
+
 def test_without_a_network_one_line_says_which_files_to_put_where(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read(published(b""), tmp_path)

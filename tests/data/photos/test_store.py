@@ -33,6 +33,7 @@ from foster.data.photos.stack import PhotoStack, num_strata, strata
 from foster.data.photos.store import NUM_STRATA, Decoded, PhotoLoader, PhotoStore, owners_of
 from foster.errors import DataError, FolderError
 from foster.system.processes import ProcessGroup
+from foster.system.signals import Stopped
 
 CPU = torch.device("cpu")
 SIDE = 72
@@ -208,6 +209,19 @@ def test_pixels_go_when_nobody_needs_their_task_any_more(folder: Path) -> None:
     del of_task, both
     gc.collect()
     assert store() is None
+
+
+def test_a_task_without_a_readable_photo_is_refused() -> None:
+    photos = PhotoStack.of([b"broken"], PhotoLoader(32, 40), "task 1")
+    with pytest.raises(DataError, match=r"no image of task 1 can be read .*'image 0'"):
+        photos.readable()
+
+
+def test_reading_stops_when_it_is_asked_to(folder: Path) -> None:
+    follower = Follower()
+    follower.stop.set()
+    with pytest.raises(Stopped):
+        PhotoStack.of(files_of(folder), PhotoLoader(32, 40, follower=follower)).readable()
 
 
 def test_a_name_that_is_no_unicode_leads_to_its_file(tmp_path: Path) -> None:
