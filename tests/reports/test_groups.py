@@ -109,6 +109,12 @@ def test_a_method_that_is_not_known_here_tells_the_settings_in_which_its_runs_di
     assert {group.name for group in groups} == {"stranger rate=1", "stranger rate=2"}
 
 
+def test_defaults_of_an_unknown_method_on_an_unknown_dataset_are_not_told(write_run):
+    facts = {"dataset": "mine", "stranger": {"first": {"epochs": 100, "schedule": "cosine"}}}
+    (group,) = groups_of(write_run("a", method="stranger", scenario="mine-b0-inc2", settings=facts))
+    assert group.name == "stranger"
+
+
 def test_runs_of_an_edited_plug_in_are_apart_from_those_before(write_run):
     paths = [
         write_run(str(seed), method="stranger", seed=seed, environment={"device": "CPU", "plugins": {"lab": version}})

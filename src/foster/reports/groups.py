@@ -277,7 +277,10 @@ def _settings_of(preset: str | None, method: str, recipe: str, kind: type[Method
     complete = (
         {} if isinstance(usual["augmentation"], dict) else {"augmentation": Augmentation().model_dump(mode="json")}
     )
-    return _decided(flat(usual | complete), method)
+    facts = flat(usual | complete)
+    if kind is None:  # what is usual for the method is not known
+        facts = {key: value for key, value in facts.items() if not key.startswith(f"{method}.")}
+    return _decided(facts, method)
 
 
 @cache
