@@ -64,10 +64,13 @@ def test_every_image_and_its_mirror_image_count_once(name: str) -> None:
     assert not torch.equal(plain, mirrored)
 
 
-def test_without_training_the_backbone_stays_as_it_is_made() -> None:
-    method = new_method(StreamingDiscriminants, SldaSettings(train_backbone=False))
-    learn(method, 2)
-    assert method.network.num_classes == 6
+def test_without_training_the_backbone_stays_as_the_seed_makes_it() -> None:
+    one, two = (new_method(StreamingDiscriminants, SldaSettings(train_backbone=False)) for _ in range(2))
+    learn(one, 1)
+    learn(two, 2)
+    assert two.network.num_classes == 6
+    weights = two.network.branches.state_dict()
+    assert all(torch.equal(value, weights[key]) for key, value in one.network.branches.state_dict().items())
 
 
 @pytest.mark.parametrize("name", METHODS)
