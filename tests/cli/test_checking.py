@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,12 @@ def test_label_next_lists_and_copies_in_order_and_never_overwrites(
     assert [path.name for path in copied] == [
         f"{k:02d}-{Path(entry['image']).name}" for k, entry in enumerate(listed, 1)
     ]
+    (alike := tmp_path / "alike").mkdir()
+    for k in range(3):  # the longest names that there are, which differ at their beginning alone
+        shutil.copy(source / f"IMG_{k}.png", alike / f"{k}{'日' * 83}.png")
+    assert command("label-next", small_bundle, alike, "--copy", tmp_path / "three") == 0
+    assert len(list((tmp_path / "three").iterdir())) == 3
+    capsys.readouterr()
     assert copied[0].read_bytes() == Path(listed[0]["image"]).read_bytes()
     assert command("label-next", small_bundle, source, "--copy", target) == 2
     assert "--copy" in capsys.readouterr().err

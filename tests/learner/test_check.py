@@ -54,6 +54,15 @@ def found(report: CheckReport) -> dict[str, list[set[str]]]:
     return {kind: sorted(groups, key=min) for kind, groups in kinds.items()}
 
 
+def test_the_same_large_photo_on_both_sides_is_the_same(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "test" / "star").mkdir(parents=True)
+    noise = Image.fromarray(np.random.default_rng(7).integers(0, 256, (30, 40, 3), dtype=np.uint8))
+    noise.resize((2400, 1800)).save(photos / "star" / "large.jpg")
+    shutil.copy(photos / "star" / "large.jpg", tmp_path / "test" / "star")
+    report = check_photos(photos, test=tmp_path / "test")
+    assert [finding.detail for finding in report.of_kind("in-test")] == ["the same photo"]
+
+
 def test_clean_photos_are_found_clean(photos: Path) -> None:
     report = foster.check_photos(photos)
     assert found(report) == {}

@@ -15,11 +15,12 @@ from held import held
 from tiny_sweeps import TINY
 
 from foster.errors import DeviceError
+from foster.experiment.event_log import State
 from foster.experiment.folder import RunFolder
 from foster.sweep import cluster, run
 from foster.sweep.cluster import connected
 from foster.sweep.grid import plan_runs
-from foster.sweep.job import Slot
+from foster.sweep.job import LOST, Job, RunStatus, Slot
 
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="ray is not installed")
 
@@ -192,6 +193,13 @@ def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(
     logs = [(tmp_path / "out" / f"{planned.name}.log").read_text() for planned in runs]
     assert [log.count("started") for log in logs] == [2, 1]
     assert f"--out {tmp_path}" in logs[0], "another machine has another current folder"
+
+
+def test_a_run_whose_machine_is_gone_after_ctrl_c_has_not_saved(tmp_path: Path) -> None:
+    process = SimpleNamespace(stdin=SimpleNamespace(close=lambda: None))
+    job = Job(RunStatus("a", tmp_path / "a"), Slot(is_remote=True), process, log_start=0)
+    job.take_outcome(LOST, was_stopped=True)
+    assert (job.run.state, job.run.message) == (State.KILLED, "its machine is gone")
 
 
 @pytest.mark.parametrize("error", [ConnectionError, Exception])

@@ -324,7 +324,7 @@ def _copy(chosen: "Sequence[WorthLabelling]", folder: Path) -> None:
     num_digits = len(str(len(chosen)))
     with writing_folder(folder) as temporary:
         for rank, entry in enumerate(chosen, start=1):
-            shutil.copyfile(entry.path, temporary / f"{rank:0{num_digits}d}-{entry.path.name}"[-200:])
+            shutil.copyfile(entry.path, temporary / f"{rank:0{num_digits}d}-{entry.path.name[-60:]}")
 
 
 def _check_target(copy: Path, photos: Sequence[Path]) -> None:

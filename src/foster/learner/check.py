@@ -36,6 +36,9 @@ VERY_SMALL = 32
 SIDE = 192
 """The side of the images for a pretrained backbone."""
 
+SKETCHED_SIDE = 64
+"""The side at which photos are decoded where no network sees them."""
+
 MIN_PHOTOS = 5
 """A class with fewer photos is not judged."""
 
@@ -197,8 +200,10 @@ def check_photos(
     others = find_photos(test) if test is not None else None
     learner = Learner.load(bundle, device=device) if isinstance(bundle, str | Path) else bundle
     classifier = classifier_for(learner, device) if has_labels_judged or learner else None
-    seen, findings = _look(photos, classifier, listener)
-    tests, unreadable = _look(others, None, listener, is_test=True) if others else ([], [])
+    # One for both: a large JPEG is decoded at a size that depends on it, and equal files must look equal.
+    side = max(classifier.image_size) if classifier else SKETCHED_SIDE
+    seen, findings = _look(photos, side, classifier, listener)
+    tests, unreadable = _look(others, side, None, listener, is_test=True) if others else ([], [])
     everything = [*seen, *tests]
     findings += [*unreadable, *_small(photos, everything)]
     names = similar_names(photos.class_names, learner.class_names if learner else ())
@@ -222,7 +227,7 @@ def check_photos(
 
 
 def _look(
-    photos: Photos, classifier: Classifier | None, listener: events.Listener, is_test: bool = False
+    photos: Photos, side: int, classifier: Classifier | None, listener: events.Listener, is_test: bool = False
 ) -> tuple[list[_Seen], list[Finding]]:
     """Decode every photo once; unreadable ones become findings."""
     resizing = Resizing(*classifier.image_size) if classifier else None
@@ -235,7 +240,7 @@ def _look(
 
     seen: list[_Seen] = []
     findings: list[Finding] = []
-    for batch in decoded_by(photos.items, look, max(resizing.size) if resizing else 64):
+    for batch in decoded_by(photos.items, look, side):
         findings += [Finding("unreadable", (photo(k),), reason) for k, reason in batch.unreadable.items()]
         images = [image for _, _, image in batch.results if image is not None]
         hashes = [image_id(image) for image in images] or [""] * len(batch.results)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from io import BytesIO
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -14,7 +15,7 @@ from foster.data.photos.decode import ImageError, ImageLike, decode, quiet_pillo
 from foster.errors import FolderError
 from foster.learner.check import KINDS, CheckReport, Photo
 from foster.system.counts import counted
-from foster.system.files import written
+from foster.system.files import write_bytes, written
 
 TILE, TEXT_HEIGHT, MARGIN, NUM_COLUMNS = 84, 14, 6, 12
 INK, HELD_OUT, WRONG = (30, 30, 30), (0, 90, 200), (190, 30, 30)
@@ -144,8 +145,9 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
         top += rows * pitch_y + TEXT_HEIGHT // 2
     for position, (text, colour) in enumerate(legend):
         write((MARGIN + 3 * position * pitch_x, top), text, colour, 13)
-    with written(path):
-        sheet.save(path)
+    buffer = BytesIO()
+    sheet.save(buffer, Image.registered_extensions()[path.suffix.lower()])
+    write_bytes(path, buffer.getvalue())
 
 
 def _write(draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, colour: Colour, size: int) -> None:

@@ -113,6 +113,8 @@ class Job:
             return State.STOPPED, ""
         if exit_code > 0:
             return State.FAILED, _last_line(log_path(self.run), self.log_start) or f"exit code {exit_code}"
+        if exit_code == LOST:
+            return State.KILLED if was_stopped else State.FAILED, "its machine is gone"
         # A process that a signal ends cannot save.
         message = f"ended by signal {-exit_code} ({signal.strsignal(-exit_code)})"
         if was_stopped and -exit_code in (*SIGNALS, signal.SIGKILL):
