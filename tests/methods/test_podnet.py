@@ -76,21 +76,6 @@ def test_tuning_trains_all_of_the_head_and_nothing_else() -> None:
     assert not head_of(method).old_proxies.requires_grad
 
 
-def test_tuning_of_the_whole_network_keeps_only_known_proxies_and_all_losses() -> None:
-    method = podnet(finetune_all=True)
-    learn(method, 1)
-    task = task_of(method, 1)
-    learning, tuning = phases_before_training(method, task)
-    assert (tuning.name, tuning.fit) == ("finetune", method.settings.finetune)
-    assert len(tuning.data) < len(learning.data)
-    assert terms(tuning, task).keys() == {"L_LSC", "L_spatial", "L_flat"}
-    before = values(method.network)
-    train(tuning, task)
-    found = changed(before, method.network)
-    assert {"branches.0.stem.0.weight", "head.new_proxies", "head.scale"} <= found
-    assert "head.old_proxies" not in found
-
-
 @pytest.mark.parametrize("memory", [ExemplarMemory(per_class=6), ExemplarMemory(total=30)], ids=["per class", "total"])
 def test_the_head_is_tuned_on_equally_many_images_of_each_class(memory: ExemplarMemory) -> None:
     method = podnet(memory)

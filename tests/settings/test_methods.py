@@ -43,14 +43,7 @@ CONSTANTS: dict[str, dict[str, Any]] = {
     "icarl": {"temperature": 2.0},
     "bic": {"temperature": 2.0, "validation_share": 0.1},
     "wa": {"temperature": 2.0, "weighting": "fixed", "distillation_weight": 2.0},
-    "podnet": {
-        "num_proxies": 10,
-        "spatial_weight": 5.0,
-        "flat_weight": 1.0,
-        "margin": 0.6,
-        "hinge": False,
-        "finetune_all": False,
-    },
+    "podnet": {"num_proxies": 10, "spatial_weight": 5.0, "flat_weight": 1.0, "margin": 0.6, "hinge": False},
     "coil": {"temperature": 2.0, "sinkhorn": 0.464, "norm": 3.0, "transport_weight": 1e-3},
     "der": {"align": True},
     "slda": {

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import reduce
 from typing import cast
 
@@ -33,8 +32,7 @@ class Podnet(CosineMethod[PodnetSettings]):
     A class has several proxies, trained with L_LSC. Proxies of new classes start at the cluster centres of their
     features; those of known classes are fixed. L_spatial compares sums over rows and columns of the maps, L_flat the
     final features, both times sqrt(total / new). Then the whole head, and nothing else, is tuned on the same number of
-    images of each class. This changes the accuracy of the head, but not that of nearest means until the next task. With
-    `finetune_all`, everything but the known proxies is tuned instead, with all three losses.
+    images of each class. This changes the accuracy of the head, but not that of nearest means until the next task.
     """
 
     @property
@@ -45,14 +43,9 @@ class Podnet(CosineMethod[PodnetSettings]):
         if task.is_first:
             yield self.learn_first(task)
         else:
-            learning = self.learn(task)
-            yield learning
+            yield self.learn(task)
             if task.exemplars is not None:
-                balanced = self.balanced(task, task.exemplars)
-                if self.settings.finetune_all:
-                    yield replace(learning, name="finetune", fit=self.settings.finetune, data=balanced)
-                else:
-                    yield self.tune_head(balanced)
+                yield self.tune_head(self.balanced(task, task.exemplars))
         self.remember(task)
 
     def classify(self, name: str, network: Network, schedule: FitSettings, data: ImageSet) -> Phase:

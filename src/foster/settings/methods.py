@@ -101,8 +101,6 @@ class PodnetSettings(MethodSettings):
     """With `hinge`: by how much, in cosines, a class must win before its loss is 0."""
     hinge: bool = False
     """Use the loss of PODNet's paper, which is 0 beyond the margin; false uses the loss of the published runs."""
-    finetune_all: bool = False
-    """Fine-tune the whole network with all losses, as PyCIL does; false fine-tunes only the head, as PODNet's paper."""
 
 
 class CoilSettings(MethodSettings):
