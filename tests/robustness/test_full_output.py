@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 from commands import Command
-from forked import forking
+from forked import forking, write_and_wait
 
 import foster
-from foster import cli
-from foster.bundle.folder import read_manifest, writing_folder
-from foster.cli import main, one_line
+from foster.bundle.folder import read_manifest
+from foster.cli import one_line
 from foster.system.locking import locked
 from foster.system.signals import Stopped
 
@@ -100,23 +99,10 @@ def test_a_class_name_moves_no_cursor(
         assert json.loads(shown)["label"] in ("\x1b[31mred\x07", "\x9b31mred\x07")
 
 
-def _write_and_wait(folder: Path, said: Path) -> None:
-    """As a command does that cannot be continued later."""
-
-    def work() -> None:
-        with writing_folder(folder / "bundle"):
-            os.kill(os.getpid(), signal.SIGTERM)
-            signal.pause()
-
-    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
-    cli.app = work
-    main()
-
-
 def test_a_sigterm_ends_what_cannot_be_continued_and_leaves_nothing(default_signals: None, tmp_path: Path) -> None:
     folder, said = tmp_path / "folder", tmp_path / "said"
     folder.mkdir()
-    process = forking().Process(target=_write_and_wait, args=(folder, said))
+    process = forking().Process(target=write_and_wait, args=(folder, said))
     process.start()
     process.join(60)
     assert (process.exitcode, said.read_text()) == (143, "foster: stopped by SIGTERM\n")

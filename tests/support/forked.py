@@ -14,6 +14,8 @@ from pathlib import Path
 
 from held import hold
 
+from foster import cli
+from foster.bundle.folder import writing_folder
 from foster.cli import main
 from foster.system.signals import SIGNALS
 
@@ -58,4 +60,17 @@ def _run(given: Sequence[str], said: Path, held_at: tuple[Path, str] | None, env
     if held_at:
         hold(*held_at)
     sys.argv = ["foster", *given]
+    main()
+
+
+def write_and_wait(folder: Path, said: Path) -> None:
+    """A command that cannot be continued is sent SIGTERM while it writes."""
+
+    def work() -> None:
+        with writing_folder(folder / "bundle"):
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
+    cli.app = work
     main()
