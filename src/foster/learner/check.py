@@ -17,12 +17,12 @@ from foster.data.photos.find import Photos, Source, Unreadable, find_photos, sim
 from foster.data.photos.store import none_readable
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
 from foster.learner.classifier import Classifier
-from foster.learner.closed_form import SHRINKAGE, frozen_network, linear_discriminants
+from foster.learner.closed_form import frozen_network, linear_discriminants
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.plan import classes_of
 from foster.networks.adapted import choose_backbone
-from foster.networks.statistics import Statistics, left_out_scores
+from foster.networks.statistics import SHRINKAGE, Statistics, left_out_scores
 from foster.settings.learner_defaults import PRETRAINED
 from foster.system.counts import counted
 from foster.training.engine import find_device

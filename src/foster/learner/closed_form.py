@@ -33,7 +33,7 @@ from foster.learner.work_folder import WorkFolder
 from foster.networks.adapted import BackboneChoice
 from foster.networks.heads import RootHead
 from foster.networks.network import Network
-from foster.networks.statistics import Statistics, discriminants_of_few, left_out_scores, unit_roots
+from foster.networks.statistics import SHRINKAGE, Statistics, discriminants_of_few, left_out_scores, unit_roots
 from foster.settings.learner import CLOSED_FORM, LearnerSettings
 from foster.system.counts import counted
 from foster.training.engine import find_device, inference_batch_size
@@ -44,8 +44,6 @@ READ_AT_ONCE = 128
 REHEARSED_PHOTOS = 8
 OF_TRAINING = ("training", "epochs_scale", "learning_rate_scale", "augmentation")
 """Settings that have an effect only where a network is trained."""
-SHRINKAGE = 0.5
-"""The shrinkage of the covariance of roots of features, as chosen in results/notes/photo-heads.md."""
 
 MOST_MEASURED = 2000
 """The most photos that are measured, divided equally among classes, but at least one of each: more would hardly change

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from foster.data.herding import unit_length
-from foster.networks.statistics import Statistics, shrunk_covariance
+from foster.networks.statistics import SHRINKAGE, Statistics, left_out_gain, shrunk_covariance
 
 MIN_IMAGES = 20
 """With fewer measured photos, what is usual for known things would be noise."""
@@ -26,9 +26,6 @@ Unknown = float | Literal["auto"] | None
 """The probability below which a photo is unknown; "auto" uses its familiarity."""
 
 PREFIX = "familiarity."
-
-SHRINKAGE = 0.5
-"""The shrinkage of the covariances, as in the head: they are estimated from few photos."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,20 +113,20 @@ class Familiarity:
     def _left_out_nearness(self, features: Tensor, labels: Tensor) -> Tensor:
         """As `nearness`, for photos that are in the statistics: each is left out of its own statistics.
 
-        Without a photo at r from its class mean, that mean moves by r / (n - 1), and the covariance loses a multiple of
-        r r^T: see `left_out_scores`. For the mean of all photos, all of them are one class.
+        Without a photo at r from its class mean, that mean moves by r / (n - 1), and the inverse covariance grows: see
+        `left_out_gain`. For the mean of all photos, all of them are one class.
         """
         to_class, to_all, seen = self._squared_distances(features)
         num_images, means = self.statistics.num_images, _whitened(self._factors[0], self.statistics.means)
         counts, rows = self.statistics.counts[labels].double(), torch.arange(len(labels))
         apart = seen - means[labels]
         length = to_class[rows, labels]
-        gain = _gain(counts, num_images, length)
+        gain = left_out_gain(counts, num_images, length, SHRINKAGE)
         along = (apart * seen).sum(1, keepdim=True) - apart @ means.T
         to_class = to_class + gain[:, None] * along.square()
         to_class[rows, labels] = (counts / (counts - 1)).square() * (length + gain * length.square())
         everything = torch.tensor(float(num_images), dtype=torch.float64)
-        gain = _gain(everything, num_images, to_all)
+        gain = left_out_gain(everything, num_images, to_all, SHRINKAGE)
         to_all = (everything / (everything - 1)).square() * (to_all + gain * to_all.square())
         return to_all - to_class.amin(1)
 
@@ -162,12 +159,6 @@ def _whitened(factor: Tensor, values: Tensor) -> Tensor:
     """Values `[N, d]` in coordinates in which the covariance of this Cholesky factor is the identity."""
     coordinates: Tensor = torch.linalg.solve_triangular(factor, values.T, upper=False)
     return coordinates.T
-
-
-def _gain(counts: Tensor, num_images: int, length: Tensor) -> Tensor:
-    """The factor in the update of the inverse covariance when a photo at squared distance `length` is left out."""
-    share = (1 - SHRINKAGE) * counts / ((counts - 1) * num_images)
-    return share / (1 - share * length)
 
 
 def _logit_of_confidence(probability: Tensor) -> Tensor:

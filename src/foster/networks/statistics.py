@@ -31,6 +31,9 @@ negative."""
 
 SMALLEST_FEATURE = 1e-8
 
+SHRINKAGE = 0.5
+"""The shrinkage of the covariances of few photos, as chosen in results/notes/photo-heads.md."""
+
 
 def unit_roots(features: Tensor) -> Tensor:
     """The signed square roots of features `[N, d]`, scaled to unit length. They are closer to a normal distribution
@@ -259,8 +262,8 @@ def left_out_scores(
     second result `[N]` says which scores are valid: the class must have another image.
 
     Let r be the difference of an image to the mean of its class of n images. Without the image, that mean decreases by
-    r / (n - 1), and A by g r r^T with g = (1 - shrinkage) n / ((n - 1) N), so A^-1 increases by h (A^-1 r)(A^-1 r)^T
-    with h = g / (1 - g r^T A^-1 r). The prior of means and tr(W) are not changed.
+    r / (n - 1), and A^-1 increases by h (A^-1 r)(A^-1 r)^T, see `left_out_gain`. The prior of means and tr(W) are not
+    changed.
     """
     features, labels = features.double(), labels.to(features.device)
     counts = statistics.counts[labels].double()
@@ -273,8 +276,7 @@ def left_out_scores(
     apart = features - statistics.means[labels]
     turned = torch.cholesky_solve(apart.T, factor).T
     length = (turned * apart).sum(1)
-    share = (1 - shrinkage) * counts / (others * statistics.num_images)
-    gain = share / (1 - share * length)
+    gain = left_out_gain(counts, statistics.num_images, length, shrinkage)
     along = (features * turned).sum(1)
 
     means, excess = prior.expected(statistics.means, statistics.counts)
@@ -294,6 +296,16 @@ def left_out_scores(
     square = square + step.square() * length + gain * turned_reduced.square()
     scores[torch.arange(len(labels), device=labels.device), labels] = product - (square - reduced_excess[labels]) / 2
     return scores, is_judged
+
+
+def left_out_gain(counts: Tensor, num_images: int, length: Tensor, shrinkage: float) -> Tensor:
+    """The factor h by which A^-1 increases without an image of a class of n images (`counts`), of N in all.
+
+    A decreases by g r r^T with g = (1 - shrinkage) n / ((n - 1) N), so h = g / (1 - g r^T A^-1 r), where r^T A^-1 r is
+    the `length` of the image.
+    """
+    share = (1 - shrinkage) * counts / ((counts - 1).clamp(min=1) * num_images)
+    return share / (1 - share * length)
 
 
 def shrunk_covariance(statistics: Statistics, shrinkage: float) -> Tensor:
