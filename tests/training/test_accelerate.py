@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,10 +27,16 @@ from foster.training.fit import fit
 from foster.training.phase import Phase
 from foster.training.step import compiled_backbones
 
-if TYPE_CHECKING:  # torch's compiler takes seconds to import: two tests here need it
+if TYPE_CHECKING:  # torch's compiler takes seconds to import: one test here needs it
     from torch._dynamo.testing import CompileCounter
 
 IMAGES = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def without_compiler(monkeypatch: pytest.MonkeyPatch, stand_in: Callable[..., Any]) -> None:
+    """Put `stand_in` in place of torch's compiler, which takes seconds to import."""
+    monkeypatch.setitem(vars(torch), "_dynamo", SimpleNamespace(config=SimpleNamespace(recompile_limit=8)))
+    monkeypatch.setattr(torch, "compile", stand_in)
 
 
 @pytest.fixture
@@ -42,7 +49,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         return function
 
     accelerate._compiled.cache_clear()
-    monkeypatch.setattr(torch, "compile", remember)
+    without_compiler(monkeypatch, remember)
     yield functions
     accelerate._compiled.cache_clear()
 
@@ -93,7 +100,7 @@ def test_only_full_batches_run_compiled(monkeypatch: pytest.MonkeyPatch) -> None
         return run
 
     accelerate._compiled.cache_clear()
-    monkeypatch.setattr(torch, "compile", watched)
+    without_compiler(monkeypatch, watched)
     trained = []
     for count in (21, 5):
         network = Network.create(build_backbone("resnet8"), 2)
