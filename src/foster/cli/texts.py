@@ -16,7 +16,7 @@ from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
 from foster.settings.engine import EngineSettings
 from foster.settings.fit import meanings
-from foster.settings.learner import LearnerSettings
+from foster.settings.learner import DEFAULT_MEMORY_TOTAL, LearnerSettings
 from foster.settings.learner_defaults import PRESETS
 from foster.system.counts import ABSENT, counted, duration, size_text
 from foster.system.output import listed, plain_text, printable
@@ -98,7 +98,7 @@ def info_text(manifest: Manifest, folder: Path) -> str:
     kept = manifest.settings.get("memory_per_class")
     size = size_text(folder_bytes(folder.resolve()))
     total = manifest.settings.get("memory_total")
-    budget = f"{kept} a class" if kept else f"{2000 if total is None else total} in all"
+    budget = f"{kept} a class" if kept else f"{DEFAULT_MEMORY_TOTAL if total is None else total} in all"
     held_out = f", {uses['held-out']:,} held-out ones" if uses["held-out"] else ""
     kept_images = f"{counted(uses['exemplars'], 'photo')} kept{held_out}"
     rows = [

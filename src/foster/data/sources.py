@@ -91,8 +91,8 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     return train, test
 
 
-def counted(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    """Facts that are counted from the images; photos are listed, not decoded."""
+def with_counts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
+    """The facts with what is counted from the images; photos are listed, not decoded."""
     train, test = _read(facts, Request(**vars(asked), facts=facts))
     return replace(
         facts,

@@ -10,7 +10,7 @@ from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.store import PhotoLoader
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
-from foster.data.sources import Dataset, arrivals, counted, load, load_unlabeled, task_counts
+from foster.data.sources import Dataset, arrivals, load, load_unlabeled, task_counts, with_counts
 from foster.errors import SettingsError
 from foster.experiment.engine import check_engine, place_for_photos
 from foster.methods import method_class
@@ -34,7 +34,7 @@ def surveyed_facts(settings: Settings) -> DatasetFacts:
     """All facts of the run's dataset; its files are inspected for facts that the settings do not give."""
     facts = settings.facts
     if not facts.is_complete or (settings.tasks == "given" and not facts.tasks):
-        facts = counted(facts, settings.data_asked)
+        facts = with_counts(facts, settings.data_asked)
     check_fits(settings, facts)
     return facts
 

@@ -77,11 +77,11 @@ def refuse_too_many(unreadable: Sequence[Unreadable], num_photos: int, title: st
     if len(unreadable) > limit:
         raise DataError(
             f"stopped at {len(unreadable)} unreadable of {num_photos} photos of {title} (limit {limit}): "
-            f"{listed(unreadable)}; mend or remove them, or raise max_unreadable (of a run: photos.max_unreadable)"
+            f"{reasons(unreadable)}; mend or remove them, or raise max_unreadable (of a run: photos.max_unreadable)"
         )
 
 
-def listed(unreadable: Sequence[Unreadable]) -> str:
+def reasons(unreadable: Sequence[Unreadable]) -> str:
     """The first photos that cannot be read, and why."""
     more = "; ..." if len(unreadable) > NUM_SHOWN else ""
     return "; ".join(f"'{photo.name}': {photo.reason}" for photo in unreadable[:NUM_SHOWN]) + more
@@ -89,7 +89,7 @@ def listed(unreadable: Sequence[Unreadable]) -> str:
 
 def none_readable(unreadable: Sequence[Unreadable], title: str) -> DataError:
     """The error if all photos that were tried are unreadable."""
-    return DataError(f"no image of {title} can be read ({len(unreadable)} tried): {listed(unreadable)}")
+    return DataError(f"no image of {title} can be read ({len(unreadable)} tried): {reasons(unreadable)}")
 
 
 @dataclass
