@@ -63,11 +63,11 @@ def pytest_runtest_setup() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _quick_beside_training() -> Iterator[None]:
     """Features of the pretrained network, and a well measured step, would take longer than the training of a test."""
-    from foster.learner import train
+    from foster.learner import training_plan
     from foster.training import task
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "PRETRAINED", "resnet8")
+        patch.setattr(training_plan, "PRETRAINED", "resnet8")
         patch.setattr(task, "REHEARSED_EPOCHS", (3, 40))
         yield
 

@@ -17,11 +17,12 @@ from foster.data.photos.find import Photos, find_photos
 from foster.data.photos.reading import ReadPhotos, read_for_training
 from foster.errors import DataError, DeviceError, SettingsError
 from foster.events import Event, LearnPlanned
-from foster.learner import train
+from foster.learner import train, training_plan
 from foster.learner.learner import Learner
 from foster.learner.plan import make_plan
 from foster.learner.reports import LearnReport, SharedPhotos
-from foster.learner.train import Forecast, TrainingPlan, fitted_scale, plan_training
+from foster.learner.train import Forecast, fitted_scale
+from foster.learner.training_plan import TrainingPlan, plan_training
 from foster.settings.learner import learner_settings
 
 
@@ -81,7 +82,7 @@ def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monke
         num_read.append(len(photos))
         return read_for_training(photos, *rest)
 
-    monkeypatch.setattr(train, "read_for_training", counting)
+    monkeypatch.setattr(training_plan, "read_for_training", counting)
     two = digits("zero", "one")
     with pytest.raises(SettingsError, match="'resnet33'"):
         longer_learner(backbone="resnet33").learn(two)

@@ -24,7 +24,7 @@ from foster.learner.reports import (
     deciding,
     problem,
 )
-from foster.learner.train import TrainingPlan, plan_training
+from foster.learner.training_plan import TrainingPlan, plan_training
 from foster.training import task as task_module
 
 

@@ -17,7 +17,7 @@ from foster.errors import SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.learner import Learner
 from foster.learner.plan import quotas
-from foster.learner.train import is_held_out, kept_held_out
+from foster.learner.training_plan import is_held_out, kept_held_out
 from foster.networks import build_backbone
 from foster.training.phase import Phase
 from foster.training.task import TaskState, Trainer

@@ -12,7 +12,7 @@ from foster.data.photos.find import find_photos
 from foster.data.sources import load as load_dataset
 from foster.learner.learner import Learner
 from foster.learner.plan import make_plan
-from foster.learner.train import TrainingPlan, plan_training
+from foster.learner.training_plan import TrainingPlan, plan_training
 
 Labelled = tuple[Tensor, list[str]]
 

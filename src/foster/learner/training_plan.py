@@ -1,0 +1,299 @@
+"""The plan of a training: the settings are checked, the photos are read, and a part of them is held out."""
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from foster import events
+from foster.bundle.manifest import Preprocessing
+from foster.data.download import Follower
+from foster.data.herding import positions_by_class
+from foster.data.images import ImageSet, Stack, as_stack, concatenate
+from foster.data.memory import ExemplarMemory
+from foster.data.photos.decode import Resizing
+from foster.data.photos.reading import learner_loader, read_for_training
+from foster.errors import DataError, SettingsError
+from foster.experiment.engine import place_for_photos
+from foster.learner.classifier import Classifier
+from foster.learner.closed_form import READ_AT_ONCE, frozen_network, stored_features
+from foster.learner.knowledge import Knowledge, no_images
+from foster.learner.plan import Plan, quotas
+from foster.learner.reports import LearnReport
+from foster.networks.adapted import choose_backbone
+from foster.networks.network import Backbone
+from foster.settings.learner_defaults import PRETRAINED, batch_size_for, frozen_side_for
+from foster.settings.method import MethodSettings
+from foster.system.counts import counted
+from foster.training.engine import find_device
+
+FEWEST_IMAGES = 3
+"""A class with fewer images holds none out."""
+
+MANY_STEPS = 5000
+"""With at least this many steps in a phase, compiling and cuDNN's benchmark save more time than they take."""
+
+SMALLEST_STD = 0.01
+NUM_IMAGES_FOR_STATISTICS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingPlan(Plan):
+    """The plan of a training, once its photos are read."""
+
+    train: ImageSet
+    """The new photos to train on, with ids for all classes known afterwards."""
+    new_held_out: ImageSet
+    num_known: int
+    preprocessing: Preprocessing
+    untrained: Knowledge | None
+    """What a bundle in closed form knows, where it is trained now for the first time; `train` has its kept photos."""
+    report: LearnReport
+    """What was found in the source."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.train.class_names
+
+    @property
+    def num_new(self) -> int:
+        return len(self.class_names) - self.num_known
+
+    @property
+    def earlier(self) -> Knowledge | None:
+        """What answered before this learn: a trained network, or the closed form."""
+        return self.before or self.untrained
+
+    @cached_property
+    def exemplars_before(self) -> ImageSet:
+        """The exemplars of the known classes."""
+        none = no_images(self.preprocessing.size, ())
+        return self.before.images_of(self.before.exemplars) if self.before else none
+
+    @cached_property
+    def held_out(self) -> ImageSet:
+        """All images that were never trained on: those of this `learn` and those kept from earlier ones."""
+        if self.before is None:
+            return self.new_held_out
+        return concatenate(self.new_held_out, self.before.images_of(self.before.held_out))
+
+    @cached_property
+    def uncompared(self) -> tuple[str, ...]:
+        """The known classes without an image: what they lose cannot be measured."""
+        seen = {*self.held_out.labels.tolist(), *self.exemplars_before.labels.tolist()}
+        known = self.earlier.class_names if self.earlier else ()
+        return tuple(name for k, name in enumerate(known) if k not in seen)
+
+    @property
+    def num_training_images(self) -> int:
+        return len(self.train) + len(self.exemplars_before)
+
+    @property
+    def batch_size(self) -> int:
+        return self.settings.batch_size or batch_size_for(self.num_training_images, self.preprocessing.size)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.num_training_images // self.batch_size)
+
+    @property
+    def epochs_factor(self) -> float:
+        """The factor on the method's published epochs."""
+        return self.settings.epochs_factor(self.steps_per_epoch, self.backbone.is_pretrained)
+
+    @property
+    def options(self) -> MethodSettings:
+        """The method's settings with the epochs and learning rates of this learn."""
+        return self.settings.scaled_options(self.steps_per_epoch, self.backbone.is_pretrained, self.batch_size)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the training is too short for compiling and cuDNN's benchmark."""
+        return self.options.first.epochs * self.steps_per_epoch < MANY_STEPS
+
+    def summary(self) -> tuple[str, str]:
+        """What is about to be done, for people."""
+        photos = f"{counted(len(self.train), 'photo')}, {len(self.new_held_out):,} more held out to measure"
+        if self.num_known:
+            kept = counted(len(self.exemplars_before), "kept photo")
+            photos += f"; {kept} of {counted(self.num_known, 'known class')}"
+        start = "pretrained" if self.backbone.is_pretrained else "from scratch"
+        return self.lines(self.report.new_classes, photos, start, f"trained by {self.settings.method}")
+
+    @property
+    def quotas(self) -> tuple[int | None, int | None]:
+        """How many exemplars and held-out images of each class are kept; None for no limit. A `learn` that holds out
+        nothing keeps those of earlier ones."""
+        share = self.settings.held_out_share or (self.before.held_out_share if self.before else 0.0)
+        return quotas(self.settings.quota(len(self.class_names)), share)
+
+    @property
+    def task_sizes(self) -> tuple[int, ...]:
+        return self.before.task_sizes if self.before else ()
+
+    @cached_property
+    def frozen_features(self) -> Callable[[Stack], Tensor] | None:
+        """Computes the features that a learn in closed form would store, of images of this learn: by the backbone, if
+        it is pretrained, else by the default one. None where there are no pretrained weights."""
+        choice, resizing = self.backbone, self.resizing
+        if not choice.is_pretrained:
+            # The same size on every device: features of several learns are added up.
+            side = frozen_side_for(on_gpu=False)
+            resizing = Resizing(side, side)
+            choice = choose_backbone(PRETRAINED, resizing.size)
+        try:
+            network, preprocessing = frozen_network(choice, resizing)
+        except SettingsError:  # a bundle knows only the name of a file with other weights
+            return None
+        classifier = Classifier(network, preprocessing).to(find_device(self.settings.device))
+
+        def features_of(images: Stack) -> Tensor:
+            parts = [torch.empty(0, network.feature_size).half()]
+            for chunk in images.split(READ_AT_ONCE) if len(images) else ():
+                seen: Stack | Tensor = chunk
+                if chunk.shape[2:] != resizing.size:
+                    pixels = chunk.on_device(torch.device("cpu"))
+                    seen = functional.interpolate(pixels, resizing.size, mode="bilinear", antialias=True)
+                parts.append(stored_features(classifier.features(seen)))
+            return torch.cat(parts)
+
+        return features_of
+
+
+def plan_training(plan: Plan) -> TrainingPlan:
+    """Check the settings, then read all photos, leave out those that are kept already, and hold out a part of every
+    class."""
+    untrained = plan.before if plan.before is not None and plan.before.is_closed_form else None
+    if untrained is not None:
+        _check_kept_photos(untrained)
+        # Its backbone is still as it was pretrained.
+        backbone = untrained.network.branches[0]
+        choice = replace(plan.backbone, make=lambda: cast(Backbone, copy.deepcopy(backbone)))
+        plan = replace(plan, backbone=choice)
+    _check(plan, None if untrained else plan.before)
+    before, settings, photos, known = plan.before, plan.settings, plan.photos, plan.known
+    place, folder = place_for_photos(settings.engine)
+    loader = learner_loader(plan.resizing, find_device(settings.device), place, folder, settings.max_unreadable)
+    loader = replace(loader, follower=Follower(plan.asked or events.ignore, plan.stop))
+    read = read_for_training(photos, plan.resizing, loader)
+    readable = set(read.labels)
+    names = (*known, *(name for name in photos.class_names if name in readable and name not in known))
+    images = ImageSet(read.stack, torch.tensor([names.index(name) for name in read.labels]), names)
+    entries = list(zip(images.labels.tolist(), images.stack.ids(), strict=True))
+    stored = before.held_out.entries() | before.exemplars.entries() if before else set()
+    fresh = images.select(torch.tensor([entry not in stored for entry in entries]))
+    if not len(fresh):
+        raise DataError(f"all {len(images)} images in {photos.title} are kept from earlier learns: nothing to learn")
+    fresh_entries = [entry for entry in entries if entry not in stored]
+    hashes = [photo_id for _, photo_id in fresh_entries]
+    learned = before.learned_ids() if before else set()
+    if before is not None and before.store is None:  # not all photos that it has learned are listed
+        learned |= {photo_id for label, photo_id in fresh_entries if label < len(known)}
+    num_measured = len(known) if untrained is None else 0
+    mask = is_held_out(fresh, hashes, settings.held_out_share, num_measured, learned)
+    train, held_out = fresh.select(~mask), fresh.select(mask)
+    # Encoded as a bundle keeps them, so that a loaded bundle measures the same.
+    held_out = replace(held_out, stack=held_out.stack.owned())
+    report = plan.found(names, entries, fresh_entries, stored, read.positions, read.unreadable)
+    if untrained is not None:
+        train = concatenate(train, untrained.images_of(untrained.exemplars))
+    if before is not None:
+        preprocessing = before.preprocessing
+    else:
+        choice = plan.backbone
+        mean, std = (choice.mean, choice.std) if choice.mean and choice.std else channel_statistics(train.stack)
+        preprocessing = Preprocessing.model_validate({**vars(plan.resizing), "mean": mean, "std": std})
+    plan = replace(plan, before=None if untrained else before)
+    return TrainingPlan(
+        **vars(plan),
+        train=train,
+        new_held_out=held_out,
+        num_known=0 if untrained else len(known),
+        preprocessing=preprocessing,
+        untrained=untrained,
+        report=report,
+    )
+
+
+def is_held_out(
+    images: ImageSet, ids: Sequence[str], share: float, num_known: int = 0, learned: Set[str] = frozenset()
+) -> Tensor:
+    """A mask `[N]`. About `share` of the photos of each class is held out: of a new class at least one of three or
+    more, and never all. Class ids below `num_known` have held-out photos already, so that none is needed.
+
+    The photos of the lowest hashes are held out: the choice does not depend on file names, and equal photos are treated
+    alike. A photo in several classes is held out where all of them choose it. Photos that were `learned` before are
+    never held out, because accuracy on them would be too high.
+    """
+    members: dict[int, set[str]] = defaultdict(set)
+    for label, image_hash in zip(images.labels.tolist(), ids, strict=True):
+        members[label] |= {image_hash} - learned
+    trained = set(learned)
+    for label, hashes in members.items():
+        least = int(label >= num_known)
+        count = max(least, round(len(hashes) * share)) if share and len(hashes) >= FEWEST_IMAGES else 0
+        trained |= set(sorted(hashes)[min(count, len(hashes) - 1) :])
+    return torch.tensor([image_hash not in trained for image_hash in ids], dtype=torch.bool)
+
+
+def kept_held_out(images: ImageSet, quota: int | None) -> ExemplarMemory:
+    """Up to `quota` different images of each class, by the order of their hashes: the same ones every time."""
+    memory, ids = ExemplarMemory(), images.stack.ids()
+    for class_id, positions in enumerate(positions_by_class(images.labels, range(images.num_classes))):
+        by_hash = {ids[position]: position for position in positions.tolist()}
+        chosen = [by_hash[entry] for entry in sorted(by_hash)][:quota]
+        memory.remember(class_id, images.stack[torch.tensor(chosen, dtype=torch.int64)])
+    return memory
+
+
+def _check_kept_photos(untrained: Knowledge) -> None:
+    """Refuse to train on a bundle in closed form that keeps no photo of a class."""
+    kept = untrained.exemplars.files()
+    for class_id, name in enumerate(untrained.class_names):
+        if class_id >= len(kept) or not kept[class_id]:
+            raise DataError(
+                f"no photo is kept of '{name}', so the network cannot be trained on it; leave out method=..., or "
+                "start a new bundle from photos of all classes"
+            )
+
+
+def _check(plan: Plan, before: Knowledge | None) -> None:
+    """Refuse settings with which these photos cannot be learned."""
+    settings, options, names = plan.settings, plan.settings.options, plan.photos.class_names
+    known = before.class_names if before else ()
+    again = [name for name in names if name in known]
+    if before is None or (options.keeps_all_images and len(again) < len(names)):
+        plan.backbone.make()  # a module from outside is tried, and weights are read
+    if options.unlabeled_source:
+        raise SettingsError(f"{settings.section}.unlabeled: an experiment takes unlabeled images, a learner does not")
+    settings.quota(len({*known, *names}))
+    if wrong := options.problem(len(before.task_sizes) + 1 if before else 1):
+        raise SettingsError(wrong)
+    if again and not (options.uses_memory or options.keeps_all_images or options.refreshes_by_phases):
+        raise DataError(
+            f"method '{settings.method}' keeps no exemplars, so it cannot learn more images of known classes "
+            f"('{again[0]}'); use method=foster or another that does"
+        )
+    if wrong := plan.augmentation.problem(plan.resizing.size):
+        raise SettingsError(wrong)
+
+
+def channel_statistics(images: Stack | Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel of uint8 images `[N, 3, H, W]`, for values from 0 to 1."""
+    stride = -(-len(images) // NUM_IMAGES_FOR_STATISTICS)
+    count, total, squares = torch.zeros(3, 3, dtype=torch.float64)
+    for chunk in as_stack(images)[::stride].split(16):  # many as doubles would take more memory than all photos
+        values = chunk.on_device(torch.device("cpu")).double()
+        count += values[:, 0].numel()
+        total += values.sum(dim=(0, 2, 3))
+        squares += values.square().sum(dim=(0, 2, 3))
+    mean = total / count
+    std = (squares / count - mean.square()).clamp_min(0).sqrt() / 255
+    rounded = [[round(value, 4) for value in values.tolist()] for values in (mean / 255, std.clamp_min(SMALLEST_STD))]
+    return tuple(rounded[0]), tuple(rounded[1])
