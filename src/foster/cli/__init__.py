@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from foster.cli import bundles, demo, experiments, photos, serving
+from foster.cli import bundles, demo, experiments, listing, photos, reports, serving
 from foster.errors import FosterError, words_of
 from foster.system.files import user_path
 from foster.system.output import complain, drop_unwritable_output
@@ -130,7 +130,7 @@ def _at_home(command: Callable[..., None]) -> Callable[..., None]:
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Experiments": (
         *(experiments.run, experiments.resume, experiments.plan, experiments.sweep, experiments.study, demo.demo),
-        *(experiments.list_, experiments.table, experiments.figure, experiments.report, experiments.watch),
+        *(listing.list_, reports.table, reports.figure, reports.report, reports.watch),
     ),
     "Photos": (photos.check, photos.learn, photos.predict, photos.evaluate, photos.label_next),
     "Bundles": (

@@ -1,0 +1,157 @@
+"""Commands that show runs and bundles: table, figure, report, watch."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from foster.cli.options import IsJson, Plugins
+from foster.errors import FolderError, SettingsError
+from foster.system import output
+from foster.system.counts import size_text
+
+Folders = Annotated[
+    list[Path], typer.Argument(metavar="RUN", help="Run folders, folders that hold some, or results files.")
+]
+Subjects = Annotated[
+    list[Path], typer.Argument(metavar="RUN", help="Run folders, folders that hold some, results files, bundles.")
+]
+Title = Annotated[str | None, typer.Option(help="The figure's title.")]
+Width = Annotated[float | None, typer.Option(metavar="INCHES", min=1, max=50, help="The figure's width.")]
+Height = Annotated[float | None, typer.Option(metavar="INCHES", min=1, max=50, help="The figure's height.")]
+FontSize = Annotated[float | None, typer.Option(metavar="POINTS", min=3, max=40, help="The size of its letters.")]
+Style = Annotated[
+    Literal["one-column", "two-column"] | None, typer.Option(help="Width and letters for a page of two columns.")
+]
+PictureData = Annotated[Path | None, typer.Option(help="The folder of the data files, where pictures are needed.")]
+
+
+def table(
+    folders: Folders,
+    is_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    is_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs).")] = False,
+    is_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    is_json: IsJson = False,
+    by_task: Annotated[bool, typer.Option("--by-task", help="Accuracy after each task, a row a run.")] = False,
+    across_orders: Annotated[
+        bool, typer.Option("--across-orders", help="Average over runs of different class orders, too.")
+    ] = False,
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw accuracy after each task (.png, .pdf, .svg, .jpg, .webp)."),
+    ] = None,
+    title: Title = None,
+    width: Width = None,
+    height: Height = None,
+    font_size: FontSize = None,
+    style: Style = None,
+) -> None:
+    """Results as a table: mean and standard deviation over the seeds of one class order; and as a figure.
+
+    Example: foster table runs --figure curves.png
+    """
+    from foster.reports import tables
+    from foster.reports.results import find_results
+    from foster.reports.style import check_figure_path, figure_format, save_figure
+
+    if is_markdown + is_latex + is_csv + is_json > 1:
+        raise SettingsError("--markdown, --latex, --csv and --json exclude each other")
+    if by_task and across_orders:
+        raise SettingsError("--by-task has a row a run and --across-orders averages runs: they exclude each other")
+    if figure is not None:
+        check_figure_path(figure)
+    chosen = figure_format(style, width, height, font_size)
+    results = find_results(folders)
+    if is_csv or is_json:
+        records = tables.run_records(results)
+        if not by_task:
+            records = tables.summary_records(results, across_orders=across_orders)
+        output.echo(tables.csv_text(records) if is_csv else json.dumps(records, indent=2) + "\n", nl=False)
+    else:
+        grids = tables.accuracy_grids(results)
+        if not by_task:
+            grids = tables.summary_grids(results, across_orders=across_orders)
+        if is_markdown or is_latex:
+            output.echo(tables.markdown(grids) if is_markdown else tables.latex(grids), nl=False)
+        else:
+            output.show(tables.shown(grids))
+    if figure is not None:
+        from foster.reports.curves import accuracy_figure
+
+        with chosen.used():
+            heading = output.printable(title) if title else None
+            save_figure(accuracy_figure(results, heading, across_orders=across_orders), figure)
+        typer.echo(f"figure: {figure}", err=is_markdown or is_latex or is_csv or is_json)
+
+
+def figure(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="What to draw.")],
+    subjects: Subjects,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write it (.png, .svg, .pdf, .jpg, .webp); by default KIND.png.")
+    ] = None,
+    data: PictureData = None,
+    title: Title = None,
+    width: Width = None,
+    height: Height = None,
+    font_size: FontSize = None,
+    style: Style = None,
+    plugins: Plugins = None,
+) -> None:
+    """Draw runs or bundles; KIND is one of nine figures.
+
+    \b
+    accuracy    accuracy after each task, with the gap at the end
+    new-old     accuracy on new and on old classes, by task
+    matrix      accuracy on each task after each task
+    confusion   which class is taken for which, after the last task
+    losses      the terms of the loss over all epochs
+    head-norms  the norm of each class's row of the head
+    exemplars   the pictures that are kept of each class
+    tsne        features of test images after each task (runs with keep_networks=true)
+    grad-cam    where the frozen and the new branch look (FOSTER with keep_networks=true)
+
+    Example: foster figure confusion runs/A runs/B --out confusion.png
+    """
+    from foster.reports.style import check_figure_path, entitled, figure_format, save_figure
+
+    path = out or Path(f"{kind}.png")
+    check_figure_path(path)
+    from foster.reports import figures
+
+    with figure_format(style, width, height, font_size).used():
+        drawn = figures.figure(kind, subjects, data)
+        save_figure(entitled(drawn, output.printable(title)) if title else drawn, path)
+    typer.echo(f"figure: {path}")
+
+
+def report(
+    subjects: Subjects,
+    out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("report.html"),
+    data: PictureData = None,
+    plugins: Plugins = None,
+) -> None:
+    """One self-contained HTML file about runs or bundles: numbers, settings, figures, every class, mistakes.
+
+    Example: foster report runs --out report.html
+    """
+    if out.is_dir() or out.suffix.lower() not in (".html", ".htm"):
+        raise FolderError(f"cannot write report '{out}': name a file that ends in .html")
+    from foster.reports.html import write_report
+
+    write_report(subjects, out, data)
+    typer.echo(f"report: {out} ({size_text(out.stat().st_size)})")
+
+
+def watch(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or a sweep, or a bundle to be.")],
+    is_once: Annotated[bool, typer.Option("--once", help="Show how it stands now, and leave.")] = False,
+) -> None:
+    """Follow a run, a learn or a sweep: phase, loss terms, accuracy, time left. Ctrl-C leaves.
+
+    Example: foster watch runs/NAME
+    """
+    from foster.reports import watching
+
+    watching.watch(path, is_once=is_once)
