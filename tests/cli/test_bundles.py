@@ -111,13 +111,3 @@ def test_a_class_is_renamed_merged_and_forgotten_in_new_bundles(command: Command
     assert "zero" not in Path("v2", "bundle.json").read_text(encoding="utf-8"), "an old name is nowhere"
     assert not {"zero", "two"} & set(re.findall(r"\w+", Path("v4", "bundle.json").read_text(encoding="utf-8")))
     assert "Nüll 零" in command("info", "v2", "--classes").out
-
-
-@pytest.mark.slow
-def test_a_mended_bundle_is_exported_and_reported(command: Command, bundle: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    assert command("merge", bundle, "zero", "one", "--into", "both", "--bundle", "v2", "--device", "cpu").code == 0
-    assert command("export", "v2", "net.onnx").code == 0
-    assert command("report", "v2", "--out", "report.html").code == 0
-    assert "merged one, zero into both" in Path("report.html").read_text(encoding="utf-8")
-    assert command("info", "v2", "--sheet", "sheet.png").code == 0

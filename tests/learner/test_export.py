@@ -12,8 +12,10 @@ import torch
 from faults import FullDisk
 from PIL import ExifTags, Image
 from safetensors.torch import save_file
+from typer.testing import CliRunner
 
 import foster
+from foster.cli import app
 from foster.data.sources import load as load_dataset
 from foster.errors import FolderError
 from foster.learner import export as exporting
@@ -122,14 +124,24 @@ def test_a_file_that_differs_from_pytorch_is_not_left_behind(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["foster", "icarl"])
-def test_a_trained_head_and_nearest_means_are_exported_too(method: str, tmp_path: Path) -> None:
+def test_nearest_means_are_exported_too(tmp_path: Path) -> None:
     import onnxruntime
 
-    learner = learned(method, 30)
+    learner = learned("icarl", 30)
     session = onnxruntime.InferenceSession(learner.export(tmp_path / "digits.onnx").file)
     (found,) = session.run(["probabilities"], {"images": pictures(9)})
     assert np.abs(found - expected(learner, 9)).max() < 1e-4
+
+
+def test_the_command_exports_a_bundle_and_tells_on_how_many_images_it_was_checked(
+    learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "as_onnx", made_at_once())
+    file = tmp_path / "digits.onnx"
+    done = CliRunner().invoke(app, ["export", str(learner.save(tmp_path / "v1")), str(file)])
+    assert done.exit_code == 0, done.output
+    assert f"checked on {learner.knowledge.exemplars.num_images} images" in " ".join(done.output.split())
+    assert file.read_bytes() == b"a file"
 
 
 @pytest.mark.parametrize("name", ["x.onnx", "x.onnx.json"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from photo_folders import write_photos
 from PIL import Image
-from small_learners import digits, longer_learner, planned, small_learner
+from small_learners import digits, planned, small_learner
 from torch import Tensor
 
 import foster
@@ -73,9 +73,9 @@ def test_a_frozen_backbone_sees_no_smaller_images_than_it_can_tell_apart() -> No
 
 
 def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = longer_learner(foster={"beta_boost": [0.9]})
-    learner.learn(digits("zero", "one"))
-    learner.learn(digits("two"))
+    learner = small_learner(foster={"beta_boost": [0.9]})
+    learner.learn(digits("zero", "one", last=4))
+    learner.learn(digits("two", last=4))
     num_read: list[int] = []
 
     def counting(photos: Photos, *rest: Any) -> ReadPhotos:
@@ -83,24 +83,24 @@ def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monke
         return read_for_training(photos, *rest)
 
     monkeypatch.setattr(training_plan, "read_for_training", counting)
-    two = digits("zero", "one")
+    two = digits("zero", "one", last=4)
     with pytest.raises(SettingsError, match="'resnet33'"):
-        longer_learner(backbone="resnet33").learn(two)
+        small_learner(backbone="resnet33").learn(two)
     with pytest.raises(SettingsError, match=r"memory_total.*2.*3"):
-        longer_learner(memory_total=2).learn(digits("zero", "one", "two"))
+        small_learner(memory_total=2).learn(digits("zero", "one", "two"))
     with pytest.raises(SettingsError, match=r"foster\.beta_boost: 1 values"):
         learner.learn(digits("three"))
     with pytest.raises(DataError, match="labels"):
         learner.learn(tmp_path, labels=["a"])
     with pytest.raises(DeviceError, match="'cuda:99'"):
-        longer_learner(device="cuda:99").learn(two)
+        small_learner(device="cuda:99").learn(two)
     with pytest.raises(DeviceError, match=r"engine\.compile=on"):
-        longer_learner(engine={"compile": "on"}).learn(two)
+        small_learner(engine={"compile": "on"}).learn(two)
     with pytest.raises(SettingsError, match=r"foster\.unlabeled"):
-        longer_learner(foster={"unlabeled": "cifar10"}).learn(two)
+        small_learner(foster={"unlabeled": "cifar10"}).learn(two)
     assert num_read == []
-    longer_learner(epochs_scale=0.001).learn(two)
-    assert num_read == [80]
+    small_learner().learn(two)
+    assert num_read == [8]
 
 
 def test_a_black_square_that_hides_the_whole_image_is_refused_before_training() -> None:

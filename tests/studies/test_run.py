@@ -14,20 +14,28 @@ TINY = [override for override in OVERRIDES if not override.startswith("memory")]
 
 
 @pytest.mark.slow
-def test_a_study_trains_what_is_missing_and_tells_what_it_found(tmp_path: Path):
-    out = tmp_path / "study"
-    command = ["study", "sum-of-softmax", *TINY, "--preset", "digits", "--out", str(out)]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 0, done.output
+def test_studies_train_what_they_share_once_tell_what_they_found_and_a_failure_costs_only_the_pages_of_its_own(
+    tmp_path: Path,
+):
+    out, broken = tmp_path / "studies", tmp_path / "broken.toml"
+    broken.write_text("""
+        title = "Broken"
+        presets = ["digits"]
+        variants = [{ name = "a" }, { name = "b", set = ["foster.first.learning_rate=1e30"] }]
+    """)
+    words = [*TINY, "--preset", "digits", "--out", str(out)]
+    done = CliRunner().invoke(app, ["study", "sum-of-softmax", str(broken), *words])
+    assert done.exit_code != 0
     assert "cifar100-b50-inc10" in done.output
-    assert "| S(. + .) | 1 |" in (out / "study.md").read_text()
-    first, second = (json.loads(path.read_text())["accuracy"] for path in out.glob("*/results.json"))
+    assert len(list(out.glob("*/settings.toml"))) == 3, "the other run of the broken study is one of sum-of-softmax"
+    assert {page.parent.name for page in out.glob("*/study.md")} == {"sum-of-softmax"}
+    assert "| S(. + .) | 1 |" in (out / "sum-of-softmax" / "study.md").read_text()
+    first, second = (json.loads(path.read_text())["accuracy"] for path in out.glob("*sum*/results.json"))
     assert first != second
-    before = (out / "study.svg").read_bytes()
-    again = CliRunner().invoke(app, command)
-    assert again.exit_code == 0
+    again = CliRunner().invoke(app, ["study", "sum-of-softmax", *words])
+    assert again.exit_code == 0, again.output
     assert "started" not in again.output
-    assert (out / "study.svg").read_bytes() == before
+    assert (out / "study.svg").read_bytes() == (out / "sum-of-softmax" / "study.svg").read_bytes()
 
 
 def test_what_the_folder_of_results_has_is_not_trained(tmp_path: Path):
@@ -61,19 +69,3 @@ def test_only_finished_results_of_the_same_plug_ins_are_taken(tmp_path: Path, mo
     other = settings | {"wa": settings["wa"] | {"distillation_weight": 1.0}}
     assert not is_taken(settings=other), "of WA this setting is not gone"
     assert not is_taken(environment={"plugins": {"lab": "b"}})
-
-
-@pytest.mark.slow
-def test_several_studies_train_what_they_share_once_and_a_failure_costs_only_the_pages_of_its_own(tmp_path: Path):
-    out = tmp_path / "studies"
-    broken = tmp_path / "broken.toml"
-    broken.write_text("""
-        title = "Broken"
-        presets = ["digits"]
-        variants = [{ name = "a" }, { name = "b", set = ["foster.boost.learning_rate=1e30"] }]
-    """)
-    command = ["study", "boosted", "gamma", str(broken), *TINY, "--preset", "digits", "--out", str(out)]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code != 0
-    assert len(list(out.glob("*/settings.toml"))) == 3, "the run of boosted is also in gamma and in the broken study"
-    assert {page.parent.name for page in out.glob("*/study.md")} == {"boosted", "gamma"}
