@@ -472,7 +472,7 @@ def _altered(tensors: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
 
 
 def test_features_that_do_not_fit_a_bundle_are_refused(weights: Path) -> None:
-    from foster.learner.knowledge import FeatureStore
+    from foster.learner.feature_store import FeatureStore
 
     learner = frozen_learner(weights)
     learner.learn(digits("zero", "one", last=10))

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from foster.learner.knowledge import NOT_MEASURED, FeatureStore
+from foster.learner.feature_store import NOT_MEASURED, FeatureStore
 
 
 def some_features(num: int, seed: int = 0) -> Tensor:

@@ -26,7 +26,8 @@ from foster.errors import DataError, SettingsError
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
-from foster.learner.knowledge import NOT_MEASURED, NOTHING_KEPT, FeatureStore, KeptImages, Knowledge
+from foster.learner.feature_store import NOT_MEASURED, FeatureStore
+from foster.learner.knowledge import NOTHING_KEPT, KeptImages, Knowledge
 from foster.learner.plan import Plan
 from foster.learner.reports import LearnReport, UpdateCheck, compare
 from foster.learner.work_folder import WorkFolder

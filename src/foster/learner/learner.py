@@ -22,7 +22,7 @@ from foster.learner.calibration import UNCALIBRATED
 from foster.learner.classifier import Classifier
 from foster.learner.closed_form import learn_in_closed_form
 from foster.learner.familiarity import UNFAMILIAR, Unknown
-from foster.learner.knowledge import Knowledge, load_knowledge, save_knowledge
+from foster.learner.knowledge import Knowledge
 from foster.learner.plan import make_plan
 from foster.learner.reports import (
     CalibrationWarning,
@@ -32,6 +32,7 @@ from foster.learner.reports import (
     UpdateError,
     problem,
 )
+from foster.learner.saving import load_knowledge, save_knowledge
 from foster.learner.train import learn_by_training
 from foster.learner.work_folder import WorkFolder, opened
 from foster.networks.adapted import ModuleLike

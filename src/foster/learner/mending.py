@@ -24,7 +24,8 @@ from foster.evaluation.predict import class_means
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.closed_form import compared, scale_of, solve
-from foster.learner.knowledge import Entry, KeptImages, Knowledge
+from foster.learner.feature_store import Entry
+from foster.learner.knowledge import KeptImages, Knowledge
 from foster.learner.plan import quotas
 from foster.learner.reports import MendReport, UpdateCheck, check_not_unknown, compare
 from foster.networks.closed_form import ClosedFormHead

@@ -15,7 +15,8 @@ from foster.data.photos.decode import Resizing
 from foster.data.photos.find import Photos, Unreadable, similar_names
 from foster.data.photos.reading import typical_photo_side
 from foster.errors import SettingsError
-from foster.learner.knowledge import Entry, Knowledge
+from foster.learner.feature_store import Entry
+from foster.learner.knowledge import Knowledge
 from foster.learner.reports import LearnReport, SharedPhotos, check_not_unknown
 from foster.learner.work_folder import WorkFolder
 from foster.methods import method_class

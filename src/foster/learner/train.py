@@ -24,7 +24,8 @@ from foster.experiment.plan import planned_phases
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.closed_form import linear_discriminants
 from foster.learner.familiarity import Familiarity
-from foster.learner.knowledge import FeatureStore, KeptImages, Knowledge
+from foster.learner.feature_store import FeatureStore
+from foster.learner.knowledge import KeptImages, Knowledge
 from foster.learner.plan import Plan
 from foster.learner.reports import CLOSED_FORM_VARIANT, LearnReport, UpdateCheck, compare
 from foster.learner.training_plan import TrainingPlan, kept_held_out, plan_training
