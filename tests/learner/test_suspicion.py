@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from foster.learner.check import Photo, _judged, are_suspect, judgeable, left_out_probabilities
+from foster.learner.check import Photo, _judged
+from foster.learner.suspicion import are_suspect, judgeable, left_out_probabilities
 from foster.networks.statistics import unit_roots
 
 

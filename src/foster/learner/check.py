@@ -15,14 +15,13 @@ from foster.data.photos.decode import ImageLike, Resizing, decoded_by, image_id,
 from foster.data.photos.duplicates import Sketch, alike, sketch
 from foster.data.photos.find import Photos, Source, Unreadable, find_photos, similar_names
 from foster.data.photos.store import none_readable
-from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
 from foster.learner.classifier import Classifier
-from foster.learner.closed_form import frozen_network, linear_discriminants
+from foster.learner.closed_form import frozen_network
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.learner.plan import classes_of
+from foster.learner.suspicion import MIN_PHOTOS, are_suspect, judgeable, left_out_probabilities
 from foster.networks.adapted import choose_backbone
-from foster.networks.statistics import SHRINKAGE, Statistics, left_out_scores
 from foster.settings.learner_defaults import PRETRAINED
 from foster.system.counts import counted
 from foster.training.engine import find_device
@@ -38,12 +37,6 @@ SIDE = 192
 
 SKETCHED_SIDE = 64
 """The side at which photos are decoded where no network sees them."""
-
-MIN_PHOTOS = 5
-"""A class with fewer photos is not judged."""
-
-MOST_OF_CHANCE = 0.6
-"""A label is suspect where its probability is at most this share of 1 / C, for C classes (results/notes)."""
 
 LEAST_ACCURACY = 0.6
 """A classifier that agrees with fewer labels than this share cannot judge them."""
@@ -206,11 +199,11 @@ def check_photos(
     tests, unreadable = _look(others, side, None, listener, is_test=True) if others else ([], [])
     everything = [*seen, *tests]
     findings += [*unreadable, *_small(photos, everything)]
-    names = similar_names(photos.class_names, learner.class_names if learner else ())
-    findings += [Finding("similar-names", (), " and ".join(alike)) for alike in names]
+    known = learner.knowledge if learner else None
+    for names in similar_names(photos.class_names, known.class_names if known else ()):
+        findings.append(Finding("similar-names", (), " and ".join(names)))
     groups = alike([one.sketch for one in everything])
     findings += _doubles(everything, groups)
-    known = learner.knowledge if learner else None
     if known is not None:
         findings += _kept_elsewhere(seen, known)
     mislabelled, remarks = _mislabelled(seen, groups, known) if has_labels_judged else ([], [])
@@ -353,45 +346,3 @@ def _judged(
         for k in suspects[(as_labelled - highest)[suspects].argsort()].tolist()
     ]
     return accused, []
-
-
-def are_suspect(probability: Tensor, labels: Tensor) -> Tensor:
-    """Which labels `[N]` are far less probable than chance, by probabilities `[N, C]` of a classifier that did not
-    learn from these photos."""
-    return probability.gather(1, labels[:, None])[:, 0] <= MOST_OF_CHANCE / probability.shape[1]
-
-
-def left_out_probabilities(features: Tensor, labels: Tensor, groups: Sequence[int]) -> Tensor:
-    """Probabilities `[N, C]` of each photo by discriminants of the others' features `[N, d]`, labels `[N]`.
-
-    Photos of one group are nearly the same. Of a group in one class the first photo counts; a group in several classes
-    does not count. The classes must be `judgeable`. Suspects of a first round do not count in the second: several of
-    them in one class would support each other.
-    """
-    features, classes = features.double(), classes_of(zip(labels.tolist(), groups, strict=True))
-    first: dict[int, int] = {}
-    is_first = [first.setdefault(group, position) == position for position, group in enumerate(groups)]
-    counts = torch.tensor(is_first) & torch.tensor([len(classes[group]) == 1 for group in groups])
-    found = _probabilities(features, labels, counts)
-    return _probabilities(features, labels, counts & ~are_suspect(found, labels))
-
-
-def _probabilities(features: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
-    """Probabilities `[N, C]` by discriminants of the photos with `counts` `[N]`, each of which is left out when it is
-    judged itself."""
-    num_classes = int(labels.max()) + 1
-    known = Statistics.empty(num_classes, features.shape[1]).added(features[counts], labels[counts])
-    weight, bias = linear_discriminants(known)
-    scores = features @ weight.T + bias
-    scores[counts], is_judged = left_out_scores(known, SHRINKAGE, features[counts], labels[counts])
-    left_out = scores[counts][is_judged]
-    scale = (spread_of(left_out) if len(left_out) else 0.0) / USUAL_SPREAD or 1.0
-    temperature = fit_temperature(left_out / scale, labels[counts][is_judged])
-    return probabilities(scores / scale, temperature or 1.0)
-
-
-def judgeable(labels: Sequence[str], groups: Sequence[int]) -> list[str]:
-    """The classes with at least MIN_PHOTOS groups of photos. Copies of one photo are one group and count once."""
-    classes = classes_of(zip(labels, groups, strict=True)).values()
-    counts = Counter(label for names in classes if len(names) == 1 for label in names)
-    return [name for name in dict.fromkeys(labels) if counts[name] >= MIN_PHOTOS]
