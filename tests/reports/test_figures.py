@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from foster.cli import app, experiments
+from foster.cli import app, reports
 from foster.errors import DataError, SettingsError
 from foster.reports.figures import KINDS, figure
 
@@ -15,7 +15,7 @@ def test_a_figure_is_drawn_from_the_command_line_whose_help_has_every_kind(kept_
         done = CliRunner().invoke(app, ["figure", kind, str(kept_runs["foster"]), "--out", str(tmp_path / name)])
         assert done.exit_code == 0, done.output
         assert (tmp_path / name).stat().st_size > 3000
-    assert all(f"\n{kind} " in inspect.getdoc(experiments.figure) for kind in KINDS)
+    assert all(f"\n{kind} " in inspect.getdoc(reports.figure) for kind in KINDS)
 
 
 def test_a_bundle_has_figures_of_its_own(bundle):
