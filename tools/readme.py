@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foster.errors import DataError, FosterError
+from foster.experiment.results import RunResult, read_result
 from foster.reports.groups import Group, by_scenario
-from foster.reports.results import RunResult, read_result
 from foster.reports.tables import Grid, classifiers
 from foster.settings.methods import METHOD_SETTINGS
 from foster.system.counts import ABSENT, mean_and_spread, size_text

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from foster.errors import TrainingError as TrainingError
     from foster.experiment.api import plan as plan
     from foster.experiment.api import run as run
-    from foster.experiment.result import Result as Result
-    from foster.experiment.result import Results as Results
-    from foster.experiment.result import load_results as load_results
     from foster.learner.check import check_photos as check_photos
     from foster.learner.learner import Learner as Learner
     from foster.learner.learner import load as load
@@ -29,6 +26,9 @@ if TYPE_CHECKING:
     from foster.networks import register_backbone as register_backbone
     from foster.networks.modules import freeze as freeze
     from foster.networks.network import Backbone as Backbone
+    from foster.reports.api import Result as Result
+    from foster.reports.api import Results as Results
+    from foster.reports.api import load_results as load_results
     from foster.settings.fit import FitSettings as FitSettings
     from foster.settings.method import MethodSettings as MethodSettings
     from foster.training.phase import Evaluate as Evaluate
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from foster.version import __version__ as __version__
 
 _NAMES = {
-    "foster.experiment.result": ("Result", "Results", "load_results"),
+    "foster.reports.api": ("Result", "Results", "load_results"),
     "foster.experiment.api": ("plan", "run"),
     "foster.errors": ("DataError", "DeviceError", "FolderError", "FosterError", "SettingsError", "TrainingError"),
     "foster.learner.check": ("check_photos",),

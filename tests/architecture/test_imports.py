@@ -27,7 +27,7 @@ LAYERS = [
     {"learner"},
     {"reports", "studies", "sweep"},
     {"serving"},
-    {"", "__main__", "cli", "experiment.api", "experiment.result"},
+    {"", "__main__", "cli", "experiment.api"},
 ]
 """From the ground up. A module imports from its own layer and from those below; every module has its place here."""
 

@@ -15,7 +15,7 @@ from foster.experiment.artifacts import (
     read_predictions,
     read_weights,
 )
-from foster.reports.results import read_result
+from foster.experiment.results import read_result
 
 
 def accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:

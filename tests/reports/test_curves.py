@@ -7,8 +7,8 @@ import pytest
 from written_runs import three_seeds
 
 from foster.errors import DataError
+from foster.experiment.results import RunResult, VariantResult, read_result
 from foster.reports.curves import AXES_WIDTH, MOST_DRAWN, accuracy_figure, new_old_figure, panels
-from foster.reports.results import RunResult, VariantResult, read_result
 from foster.reports.style import figure_format, look_of, save_figure
 from foster.settings.methods import METHOD_SETTINGS
 

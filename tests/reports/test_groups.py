@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from foster.experiment.results import read_result
 from foster.reports.groups import by_scenario, comparable_groups, share_orders, titled
-from foster.reports.results import read_result
 from foster.reports.tables import accuracy_grids, run_records, summary_grids, summary_records
 from foster.settings.experiment import load_settings
 from foster.settings.methods import METHOD_SETTINGS

@@ -1,10 +1,10 @@
 import numpy as np
 
+from foster.experiment.results import read_result
 from foster.reports import matrices
 from foster.reports.archive import open_archives
 from foster.reports.html import THEMED
 from foster.reports.matrices import accuracy_matrix_figure, confusion, confusion_figure
-from foster.reports.results import read_result
 
 
 def test_a_confusion_matrix_holds_the_share_of_each_true_class():

@@ -6,8 +6,8 @@ import matplotlib as mpl
 import pytest
 
 from foster.errors import FolderError
+from foster.experiment.results import read_result
 from foster.reports.curves import accuracy_figure
-from foster.reports.results import read_result
 from foster.reports.style import (
     ENDINGS,
     check_figure_path,

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from written_runs import three_seeds
 
+from foster.experiment.results import read_result
 from foster.reports.curves import panels
-from foster.reports.results import read_result
 from foster.reports.tables import (
     accuracy_grids,
     csv_text,

@@ -23,8 +23,8 @@ from foster.errors import FosterError
 from foster.experiment.artifacts import read_predictions
 from foster.experiment.artifacts import read_weights as read_network
 from foster.experiment.event_log import FollowedRun
+from foster.experiment.results import read_result
 from foster.networks.pretrained import read_weights
-from foster.reports.results import read_result
 from foster.settings.experiment import load_settings
 
 IN_A_FOLDER: dict[str, Callable[[Path], object]] = {

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from foster.reports.results import read_result
+from foster.experiment.results import read_result
 from foster.studies.outcome import Finding, Outcome
 from foster.studies.study import Claim, Study, Variant
 

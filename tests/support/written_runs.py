@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from foster.reports.results import RunResult, read_result
+from foster.experiment.results import RunResult, read_result
 
 WriteRun = Callable[..., Path]
 

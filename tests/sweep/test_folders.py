@@ -14,8 +14,8 @@ from foster.data.images import ImageSet
 from foster.data.sources import Request, register_dataset
 from foster.errors import FolderError, SettingsError
 from foster.experiment import parts
+from foster.experiment.results import find_results
 from foster.reports.groups import by_scenario
-from foster.reports.results import find_results
 from foster.settings.datasets import CATALOGUE
 from foster.sweep.grid import PlannedRun, plan_runs
 from foster.sweep.run import placed

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from foster.errors import DataError
-from foster.reports.results import read_result
+from foster.experiment.results import read_result
 from foster.settings.experiment import load_settings
 
 pytest.importorskip("readme", reason="the tools are not part of the package")

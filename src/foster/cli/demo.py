@@ -11,7 +11,7 @@ from foster.cli.experiments import launch
 from foster.system.output import show
 
 if TYPE_CHECKING:
-    from foster.reports.results import RunResult
+    from foster.experiment.results import RunResult
 
 METHODS = ("finetune", "replay", "foster")
 
@@ -25,8 +25,8 @@ def demo(
     """
     from rich.text import Text
 
+    from foster.experiment.results import find_results
     from foster.reports.curves import accuracy_figure
-    from foster.reports.results import find_results
     from foster.reports.style import save_figure
     from foster.reports.tables import accuracy_grids, shown
     from foster.settings.experiment import load_settings

@@ -121,7 +121,7 @@ def launch(
 
 
 def _show_results(path: Path) -> None:
-    from foster.reports.results import find_results
+    from foster.experiment.results import find_results
     from foster.reports.tables import accuracy_grids, shown
     from foster.system.processes import speaks
 

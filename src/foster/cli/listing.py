@@ -122,7 +122,7 @@ def _shown(kind: str, name: str, listing: dict[str, str]) -> str:
 def method_text(name: str) -> str:
     """One method: its paper and classifier as comments, then all settings with their default values as TOML, each with
     its meaning as a comment."""
-    from foster.reports.results import CLASSIFIERS
+    from foster.experiment.results import CLASSIFIERS
     from foster.settings import toml as toml_text
     from foster.settings.fit import meanings
     from foster.settings.methods import METHOD_SETTINGS

@@ -51,8 +51,8 @@ def table(
 
     Example: foster table runs --figure curves.png
     """
+    from foster.experiment.results import find_results
     from foster.reports import tables
-    from foster.reports.results import find_results
     from foster.reports.style import check_figure_path, figure_format, save_figure
 
     if is_markdown + is_latex + is_csv + is_json > 1:

@@ -9,12 +9,12 @@ from typing import Any
 
 from foster.errors import FolderError, SettingsError
 from foster.events import Event, Listener, ignore
-from foster.experiment.folder import RESULTS, RunFolder
+from foster.experiment.folder import RunFolder
 from foster.experiment.parts import has_same_plugins
 from foster.experiment.plan import Plan, make_plan, measured_plan
-from foster.experiment.result import Result
+from foster.experiment.results import RESULTS, read_result
 from foster.experiment.run import Finished, begin, go_on
-from foster.reports.results import read_result
+from foster.reports.api import Result
 from foster.settings.base import check_used, flat
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.toml import value_text

@@ -6,19 +6,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from foster.errors import FolderError, SettingsError, short
+from foster.errors import DataError, FolderError, SettingsError, short
 from foster.events import CheckpointWritten, Event
 from foster.experiment.event_log import FollowedRun, end_cut_line, note
+from foster.experiment.results import RESULTS, read_content
 from foster.settings.base import FREE_SETTINGS, flat
 from foster.settings.experiment import Settings, load_settings
-from foster.system.documents import DocumentError, read_document
 from foster.system.files import is_temporary, remove_temporaries, write_json, write_text, written
 from foster.system.locking import LOCK, locked, writer_of
 from foster.training.checkpoint import CheckpointStore, NoCheckpoints
 
-SETTINGS, RESULTS, CHECKPOINTS = "settings.toml", "results.json", "checkpoints"
-
-MAX_RESULTS_BYTES = 64 * 2**20
+SETTINGS, CHECKPOINTS = "settings.toml", "checkpoints"
 
 
 class RunFolder:
@@ -42,16 +40,12 @@ class RunFolder:
     def is_finished(self) -> bool:
         try:
             return self.read_results().get("finished") is True
-        except FolderError:
+        except DataError:
             return False
 
     def read_results(self) -> dict[str, Any]:
         """What `results.json` holds."""
-        path = self.path / RESULTS
-        try:
-            return read_document(path, dict[str, Any], max_bytes=MAX_RESULTS_BYTES)
-        except DocumentError as error:
-            raise FolderError(str(error)) from None
+        return read_content(self.path / RESULTS)
 
     def settings(
         self, overrides: Sequence[str] = (), *, plugins: Sequence[str] | None = None, trusts_plugins: bool = False

@@ -23,6 +23,7 @@ from foster.experiment.event_log import FollowedRun
 from foster.experiment.folder import SETTINGS, RunFolder
 from foster.experiment.parts import chosen_backbone, load_scenario, normalisation
 from foster.experiment.plan import idle_method
+from foster.experiment.results import RESULTS, RunResult, find_results, read_result, without_notes
 from foster.learner.calibration import probabilities
 from foster.learner.classifier import one_thread
 from foster.learner.closed_form import solve
@@ -32,7 +33,6 @@ from foster.methods.refresh import grown_sizes
 from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network, Output
 from foster.reports.groups import run_names
-from foster.reports.results import FILE_NAME, RunResult, find_results, read_result, without_notes
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings
 from foster.system.files import user_path
@@ -303,6 +303,6 @@ def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archi
     names = run_names([run.result for run in alike])
     for run, name in zip(alike, names, strict=True):
         file = run.result.path
-        of_file = file.parent.name if file.name == FILE_NAME else file.stem
+        of_file = file.parent.name if file.name == RESULTS else file.stem
         run.name = printable(of_file) if names.count(name) > 1 else name
     return archives

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from foster.errors import DataError
+from foster.experiment.results import RunResult
 from foster.reports.groups import Group, comparable_groups, keeps_all_images, share_orders
-from foster.reports.results import RunResult
 from foster.reports.style import (
     COLOURS,
     GROUND,

@@ -7,12 +7,12 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from foster.errors import DataError, SettingsError, suggestion
+from foster.experiment.results import RunResult
 from foster.reports.archive import Archive, RunArchive, open_archives
 from foster.reports.curves import accuracy_figure, new_old_figure
 from foster.reports.features import head_norm_figure, loss_figure, tsne_figure
 from foster.reports.matrices import accuracy_matrix_figure, confusion_figure
 from foster.reports.pictures import exemplar_figure, grad_cam_figure
-from foster.reports.results import RunResult
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from foster.errors import SettingsError
-from foster.reports.results import RunResult
+from foster.experiment.results import RunResult
 from foster.settings.augmentation import Augmentation
 from foster.settings.base import FREE_SETTINGS, MEMORY_KEYS, flat, method_section
 from foster.settings.experiment import Settings, load_settings

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
+from foster.experiment.results import RunResult
 from foster.reports.archive import Archive
-from foster.reports.results import RunResult
 from foster.reports.style import columns, format_of_panels, grid_of_axes, new_figure, points, styled, wrapped
 
 PANELS_IN_A_ROW = 3

@@ -14,6 +14,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from foster.experiment.results import RESULTS, RunResult, VariantResult
 from foster.reports.groups import (
     Group,
     by_scenario,
@@ -23,7 +24,6 @@ from foster.reports.groups import (
     titled,
     told_settings,
 )
-from foster.reports.results import FILE_NAME, RunResult, VariantResult
 from foster.system.counts import ABSENT, duration, mean_and_spread
 from foster.system.output import listed, printable
 
@@ -183,7 +183,7 @@ def _note(why_incomparable: Sequence[str], groups: Sequence[Group]) -> str:
 
 def _place(run: RunResult) -> str:
     """The run's folder, or its results file where that has a name of its own."""
-    return str(run.path.parent if run.path.name == FILE_NAME else run.path)
+    return str(run.path.parent if run.path.name == RESULTS else run.path)
 
 
 def _number(value: float | None, digits: int = 2) -> str:

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from rich.console import Group as Rendered
 from rich.text import Text
 
+from foster.experiment.results import RunResult
 from foster.reports.curves import variants_figure
 from foster.reports.groups import by_scenario, keeps_all_images, titled
-from foster.reports.results import RunResult
 from foster.reports.style import COLOURS, PAPER, End, Look, label_ends, new_figure, points, save_figure, styled
 from foster.reports.tables import Grid, latex, markdown, shown
 from foster.settings.datasets import CATALOGUE

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from foster.errors import FosterError
-from foster.experiment.folder import RESULTS, RunFolder
+from foster.experiment.folder import RunFolder
 from foster.experiment.parts import has_same_plugins
-from foster.reports.results import RunResult, read_result
+from foster.experiment.results import RESULTS, RunResult, read_result
 from foster.settings.base import FREE_SETTINGS, flat, make
 from foster.settings.experiment import Settings
 from foster.settings.methods import METHOD_SETTINGS

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from foster.data.download import Follower
-from foster.errors import FolderError, FosterError, SettingsError, TrainingError
+from foster.errors import DataError, FosterError, SettingsError, TrainingError
 from foster.experiment.event_log import State
 from foster.experiment.first_task import first_task
-from foster.experiment.folder import RESULTS, RunFolder, differing_key
+from foster.experiment.folder import RunFolder, differing_key
 from foster.experiment.parts import check_data, check_named, has_same_plugins, plugins_used
+from foster.experiment.results import RESULTS, find_results
 from foster.reports.progress import progress_for
-from foster.reports.results import find_results
 from foster.reports.tables import shown, summary_grids
 from foster.settings.experiment import Settings
 from foster.sweep.grid import PlannedRun, distinct_name
@@ -103,7 +103,7 @@ def _results(folder: Path) -> dict[str, Any]:
     """The results of the tasks so far; empty before the first task is learned."""
     try:
         return RunFolder(folder).read_results()
-    except FolderError:
+    except DataError:
         return {}
 
 

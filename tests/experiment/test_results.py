@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from foster.errors import DataError
+from foster.experiment.results import find_results, read_result
 from foster.reports.matrices import accuracy_matrix_figure
-from foster.reports.results import find_results, read_result
 from foster.reports.tables import accuracy_grids, markdown, shown, summary_grids
 from foster.system.output import show
 

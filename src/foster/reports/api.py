@@ -1,15 +1,15 @@
-"""Results of runs for Python: numbers, networks and figures."""
+"""`foster.load_results`, and the results that it and `foster.run` return."""
 
-import json
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from foster.errors import DataError
-from foster.reports.results import FILE_NAME, MAX_RESULTS_BYTES, RunResult, find_results
+from foster.experiment.results import RESULTS, RunResult, find_results
 from foster.system.counts import counted
-from foster.system.files import read_limited, user_path
+from foster.system.files import user_path
 from foster.system.output import plain_text
 
 if TYPE_CHECKING:
@@ -33,13 +33,12 @@ class Result(RunResult):
     - `settings`: all that decided what the run did, as in its settings file, without paths
     """
 
-    _data: dict[str, Any] = field(default_factory=dict)
     _network: "Network | None" = None
 
     @classmethod
     def of(cls, run: RunResult, network: "Network | None" = None) -> Self:
-        """The result with all data of its file; without a `network`, that is loaded from the folder on demand."""
-        return cls(**vars(run), _data=json.loads(read_limited(run.path, MAX_RESULTS_BYTES)), _network=network)
+        """The result of the run; without a `network`, that is loaded from the folder on demand."""
+        return cls(**vars(run), _network=network)
 
     @cached_property
     def network(self) -> "Network":
@@ -51,7 +50,7 @@ class Result(RunResult):
             return self._network.eval()
         from foster.reports.archive import RunArchive
 
-        if self.path.name != FILE_NAME:
+        if self.path.name != RESULTS:
             raise DataError(f"'{self.path}' is a results file alone: the network of a run lies in its folder")
         if not self.finished:
             # Its checkpoints may be those of the middle of a task, and another process may be writing them.
@@ -60,8 +59,7 @@ class Result(RunResult):
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `results.json`."""
-        data: dict[str, Any] = json.loads(json.dumps(self._data))
-        return data
+        return deepcopy(self.content)
 
     def figure(self, title: str | None = None) -> "Figure":
         """Accuracy on all classes seen against their number, as a matplotlib figure; a notebook shows it."""

@@ -12,10 +12,10 @@ from pydantic import Field, TypeAdapter
 from foster.errors import DataError
 from foster.settings.methods import METHOD_SETTINGS
 from foster.system.counts import ABSENT
-from foster.system.documents import Count, Percent, Seconds, Words, checked, read_json
+from foster.system.documents import Count, Percent, Seconds, Words, checked, read_document
 from foster.system.output import printable
 
-FILE_NAME = "results.json"
+RESULTS = "results.json"
 BESIDE_A_RUN = frozenset({".log", ".toml"})
 """Endings of files that a sweep writes beside a run's folder, under its name."""
 MAX_RESULTS_BYTES, MAX_TASKS = 64 * 2**20, 10_000
@@ -71,6 +71,8 @@ class RunResult:
     classes: tuple[str, ...]
     """All names in order of arrival."""
     environment: dict[str, Any]
+    content: dict[str, Any]
+    """All that the file holds."""
 
     @property
     def counted_by(self) -> str:
@@ -142,15 +144,21 @@ def _is_usual(variant: str) -> bool:
 READER = TypeAdapter(RunResult)
 
 
+def read_content(path: Path) -> dict[str, Any]:
+    """The content of a results file, whatever its keys; empty if it is no table."""
+    content = read_document(path, object, max_bytes=MAX_RESULTS_BYTES)
+    return content if isinstance(content, dict) else {}
+
+
 def read_result(path: Path) -> RunResult:
     """The results file at `path`, or a `DataError` that says in one line what is wrong with it."""
-    data = read_json(path, max_bytes=MAX_RESULTS_BYTES)
-    if not isinstance(data, dict) or not data.keys() >= {"method", "scenario", "accuracy"}:
+    data = read_content(path)
+    if not data.keys() >= {"method", "scenario", "accuracy"}:
         raise DataError(f"'{path}' is not a results file: it lacks 'method', 'scenario' or 'accuracy'")
     # JSON holds no paths or class counts; everything else is taken as it stands there, extra keys passed over.
     environment = data.get("environment")
     hardware = str(environment.get("device", ABSENT)) if isinstance(environment, dict) else ABSENT
-    facts = {**data, "path": path, "hardware": hardware, "classes_seen": _classes_seen(data)}
+    facts = {**data, "path": path, "hardware": hardware, "classes_seen": _classes_seen(data), "content": data}
     return checked(facts, READER, path)
 
 
@@ -162,9 +170,9 @@ def find_results(folders: Iterable[Path | str]) -> list[RunResult]:
     """
     paths: list[Path] = []
     for folder in without_notes(map(Path, folders)):
-        files = [folder] if folder.is_file() else sorted(folder.rglob(FILE_NAME)) or sorted(folder.glob("*.json"))
+        files = [folder] if folder.is_file() else sorted(folder.rglob(RESULTS)) or sorted(folder.glob("*.json"))
         if not files:
-            missing = f"no {FILE_NAME} in '{folder}' or below" if folder.is_dir() else f"no file or folder '{folder}'"
+            missing = f"no {RESULTS} in '{folder}' or below" if folder.is_dir() else f"no file or folder '{folder}'"
             raise DataError(missing)
         paths += files
     return [read_result(path) for path in dict.fromkeys(paths)]
