@@ -66,6 +66,11 @@ class Plan:
         return self.before.class_names if self.before else ()
 
     @property
+    def trained(self) -> Knowledge | None:
+        """What was known before, if its network has been trained, so that it is trained on."""
+        return None if self.before is None or self.before.is_closed_form else self.before
+
+    @property
     def listener(self) -> events.Listener:
         return self.asked or _pass_on_warnings
 

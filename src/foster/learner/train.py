@@ -80,9 +80,9 @@ def _method(plan: TrainingPlan, engine: Engine) -> Method[Any]:
     memory = ExemplarMemory(per_class=plan.quotas[0]) if options.uses_memory else ExemplarMemory()
     place = (engine.infer, engine.device, settings.selection, None, engine.normalised)
     method = method_class(settings.method)(options, memory, Context(plan.backbone.make, settings.seed, *place))
-    if plan.before is not None:
-        memory.hold_those_of(plan.before.exemplars.memory())
-        method.network = copy.deepcopy(plan.before.network).to(engine.device)
+    if plan.trained is not None:
+        memory.hold_those_of(plan.trained.exemplars.memory())
+        method.network = copy.deepcopy(plan.trained.network).to(engine.device)
     return method
 
 
@@ -111,7 +111,7 @@ def forecast(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine
     infer = Nothing(lambda network: engine.infer(network, sample.stack[:1]))
     # Random exemplars: which images are remembered makes no difference here, and choosing by features takes time.
     actor.context = replace(method.context, infer=infer, selection="random")
-    if plan.before is not None:
+    if plan.trained is not None:
         actor.network = copy.deepcopy(method.network)
     seconds_a_step: list[float] = []
     seconds_an_image: list[float] = []
@@ -185,10 +185,10 @@ def fingerprint(plan: TrainingPlan) -> dict[str, Any]:
     """What one `learn` starts from, as plain data: the settings, and hashes of the images and of the knowledge before.
     Equal fingerprints lead to equal weights. The device and the names of files are not part of it."""
     known = ""
-    if plan.before is not None:
-        kept = {"exemplars": plan.before.exemplars, "held-out": plan.before.held_out}
+    if plan.trained is not None:
+        kept = {"exemplars": plan.trained.exemplars, "held-out": plan.trained.held_out}
         memories = {name: images.memory().state() for name, images in kept.items()}
-        tensors = dict(plan.before.network.state_dict())
+        tensors = dict(plan.trained.network.state_dict())
         tensors |= {f"{name} {key}": value for name, state in memories.items() for key, value in state.items()}
         preprocessing = plan.preprocessing.model_dump(exclude_defaults=True)
         known = digest(tensors, plan.known, plan.task_sizes, preprocessing)
@@ -218,7 +218,7 @@ def outcome(
     plan: TrainingPlan, method: Method[Any], report: LearnReport, engine: Engine, seconds_before: float
 ) -> tuple[Knowledge, LearnReport]:
     """What is known once the method has been trained: calibrated, with its history; and the whole report."""
-    before, earlier = plan.before, plan.earlier
+    before, trained = plan.before, plan.trained
     held_out = kept_held_out(plan.held_out, plan.quotas[1])
     after = Knowledge(
         class_names=plan.class_names,
@@ -230,9 +230,9 @@ def outcome(
         exemplars=KeptImages.of_memory(method.memory),
         held_out=KeptImages.of_memory(held_out),
         # Where nothing is held out, the calibration of before is better than none.
-        temperature=before.temperature if before else 1.0,
-        num_calibration_images=before.num_calibration_images if before else 0,
-        history=earlier.history if earlier else (),
+        temperature=trained.temperature if trained else 1.0,
+        num_calibration_images=trained.num_calibration_images if trained else 0,
+        history=before.history if before else (),
     )
     classifier = after.classifier(engine.device, temperature=1.0)
     scores = classifier.all_scores(plan.held_out.stack)
@@ -270,12 +270,11 @@ def outcome(
 
 def _checks(plan: TrainingPlan, scores: Tensor, exemplar_scores: Tensor, engine: Engine) -> tuple[UpdateCheck, ...]:
     """Before and after, on held-out images and on the exemplars that both networks were trained on."""
-    earlier = plan.earlier
-    old, num_known = (earlier.classifier(engine.device), earlier.num_classes) if earlier else (None, 0)
+    old = plan.before.classifier(engine.device) if plan.before else None
 
     def check(kind: str, images: ImageSet, now: Tensor) -> UpdateCheck:
         then = old.all_scores(images.stack).argmax(1) if old else None
-        return compare(kind, images.labels, then, now.argmax(1), plan.class_names, num_known)
+        return compare(kind, images.labels, then, now.argmax(1), plan.class_names, len(plan.known))
 
     checks = (check("held-out", plan.held_out, scores), check("exemplar", plan.exemplars_before, exemplar_scores))
     return tuple(check for check in checks if check.classes)
@@ -293,7 +292,7 @@ def _familiarity(plan: TrainingPlan, method: Method[Any], held_out: Tensor, engi
 def _closed_form_beside(plan: TrainingPlan) -> tuple[FeatureStore | None, float | None]:
     """Frozen features and sums of all photos learned so far, and the accuracy of their closed form on held-out images;
     None where there is no pretrained backbone, or earlier photos were not summed."""
-    known, features_of = plan.earlier, plan.frozen_features
+    known, features_of = plan.before, plan.frozen_features
     if features_of is None or (known is not None and known.store is None):
         return None, None
     of_held_out = features_of(plan.held_out.stack)

@@ -51,9 +51,9 @@ class TrainingPlan(Plan):
     """The new photos to train on, with ids for all classes known afterwards."""
     new_held_out: ImageSet
     num_known: int
+    """How many classes the network has been trained on. A bundle in closed form has none: its kept photos are in
+    `train`."""
     preprocessing: Preprocessing
-    untrained: Knowledge | None
-    """What a bundle in closed form knows, where it is trained now for the first time; `train` has its kept photos."""
     report: LearnReport
     """What was found in the source."""
 
@@ -65,30 +65,24 @@ class TrainingPlan(Plan):
     def num_new(self) -> int:
         return len(self.class_names) - self.num_known
 
-    @property
-    def earlier(self) -> Knowledge | None:
-        """What answered before this learn: a trained network, or the closed form."""
-        return self.before or self.untrained
-
     @cached_property
     def exemplars_before(self) -> ImageSet:
         """The exemplars of the known classes."""
         none = no_images(self.preprocessing.size, ())
-        return self.before.images_of(self.before.exemplars) if self.before else none
+        return self.trained.images_of(self.trained.exemplars) if self.trained else none
 
     @cached_property
     def held_out(self) -> ImageSet:
         """All images that were never trained on: those of this `learn` and those kept from earlier ones."""
-        if self.before is None:
+        if self.trained is None:
             return self.new_held_out
-        return concatenate(self.new_held_out, self.before.images_of(self.before.held_out))
+        return concatenate(self.new_held_out, self.trained.images_of(self.trained.held_out))
 
     @cached_property
     def uncompared(self) -> tuple[str, ...]:
         """The known classes without an image: what they lose cannot be measured."""
         seen = {*self.held_out.labels.tolist(), *self.exemplars_before.labels.tolist()}
-        known = self.earlier.class_names if self.earlier else ()
-        return tuple(name for k, name in enumerate(known) if k not in seen)
+        return tuple(name for k, name in enumerate(self.known) if k not in seen)
 
     @property
     def num_training_images(self) -> int:
@@ -130,12 +124,12 @@ class TrainingPlan(Plan):
     def quotas(self) -> tuple[int | None, int | None]:
         """How many exemplars and held-out images of each class are kept; None for no limit. A `learn` that holds out
         nothing keeps those of earlier ones."""
-        share = self.settings.held_out_share or (self.before.held_out_share if self.before else 0.0)
+        share = self.settings.held_out_share or (self.trained.held_out_share if self.trained else 0.0)
         return quotas(self.settings.quota(len(self.class_names)), share)
 
     @property
     def task_sizes(self) -> tuple[int, ...]:
-        return self.before.task_sizes if self.before else ()
+        return self.trained.task_sizes if self.trained else ()
 
     @cached_property
     def frozen_features(self) -> Callable[[Stack], Tensor] | None:
@@ -169,15 +163,15 @@ class TrainingPlan(Plan):
 def plan_training(plan: Plan) -> TrainingPlan:
     """Check the settings, then read all photos, leave out those that are kept already, and hold out a part of every
     class."""
-    untrained = plan.before if plan.before is not None and plan.before.is_closed_form else None
-    if untrained is not None:
-        _check_kept_photos(untrained)
+    before, trained, settings, photos, known = plan.before, plan.trained, plan.settings, plan.photos, plan.known
+    closed_form = before if trained is None else None
+    if closed_form is not None:
+        _check_kept_photos(closed_form)
         # Its backbone is still as it was pretrained.
-        backbone = untrained.network.branches[0]
+        backbone = closed_form.network.branches[0]
         choice = replace(plan.backbone, make=lambda: cast(Backbone, copy.deepcopy(backbone)))
         plan = replace(plan, backbone=choice)
-    _check(plan, None if untrained else plan.before)
-    before, settings, photos, known = plan.before, plan.settings, plan.photos, plan.known
+    _check(plan)
     place, folder = place_for_photos(settings.engine)
     loader = learner_loader(plan.resizing, find_device(settings.device), place, folder, settings.max_unreadable)
     loader = replace(loader, follower=Follower(plan.asked or events.ignore, plan.stop))
@@ -187,36 +181,34 @@ def plan_training(plan: Plan) -> TrainingPlan:
     images = ImageSet(read.stack, torch.tensor([names.index(name) for name in read.labels]), names)
     entries = list(zip(images.labels.tolist(), images.stack.ids(), strict=True))
     stored = before.held_out.entries() | before.exemplars.entries() if before else set()
-    fresh = images.select(torch.tensor([entry not in stored for entry in entries]))
-    if not len(fresh):
-        raise DataError(f"all {len(images)} images in {photos.title} are kept from earlier learns: nothing to learn")
     fresh_entries = [entry for entry in entries if entry not in stored]
-    hashes = [photo_id for _, photo_id in fresh_entries]
+    if not fresh_entries:
+        raise DataError(f"all {len(images)} images in {photos.title} are kept from earlier learns: nothing to learn")
+    fresh = images.select(torch.tensor([entry not in stored for entry in entries]))
     learned = before.learned_ids() if before else set()
     if before is not None and before.store is None:  # not all photos that it has learned are listed
         learned |= {photo_id for label, photo_id in fresh_entries if label < len(known)}
-    num_measured = len(known) if untrained is None else 0
-    mask = is_held_out(fresh, hashes, settings.held_out_share, num_measured, learned)
+    num_known = trained.num_classes if trained else 0
+    hashes = [photo_id for _, photo_id in fresh_entries]
+    mask = is_held_out(fresh, hashes, settings.held_out_share, num_known, learned)
     train, held_out = fresh.select(~mask), fresh.select(mask)
     # Encoded as a bundle keeps them, so that a loaded bundle measures the same.
     held_out = replace(held_out, stack=held_out.stack.owned())
     report = plan.found(names, entries, fresh_entries, stored, read.positions, read.unreadable)
-    if untrained is not None:
-        train = concatenate(train, untrained.images_of(untrained.exemplars))
+    if closed_form is not None:
+        train = concatenate(train, closed_form.images_of(closed_form.exemplars))
     if before is not None:
         preprocessing = before.preprocessing
     else:
         choice = plan.backbone
         mean, std = (choice.mean, choice.std) if choice.mean and choice.std else channel_statistics(train.stack)
         preprocessing = Preprocessing.model_validate({**vars(plan.resizing), "mean": mean, "std": std})
-    plan = replace(plan, before=None if untrained else before)
     return TrainingPlan(
         **vars(plan),
         train=train,
         new_held_out=held_out,
-        num_known=0 if untrained else len(known),
+        num_known=num_known,
         preprocessing=preprocessing,
-        untrained=untrained,
         report=report,
     )
 
@@ -252,10 +244,10 @@ def kept_held_out(images: ImageSet, quota: int | None) -> ExemplarMemory:
     return memory
 
 
-def _check_kept_photos(untrained: Knowledge) -> None:
+def _check_kept_photos(closed_form: Knowledge) -> None:
     """Refuse to train on a bundle in closed form that keeps no photo of a class."""
-    kept = untrained.exemplars.files()
-    for class_id, name in enumerate(untrained.class_names):
+    kept = closed_form.exemplars.files()
+    for class_id, name in enumerate(closed_form.class_names):
         if class_id >= len(kept) or not kept[class_id]:
             raise DataError(
                 f"no photo is kept of '{name}', so the network cannot be trained on it; leave out method=..., or "
@@ -263,17 +255,17 @@ def _check_kept_photos(untrained: Knowledge) -> None:
             )
 
 
-def _check(plan: Plan, before: Knowledge | None) -> None:
+def _check(plan: Plan) -> None:
     """Refuse settings with which these photos cannot be learned."""
-    settings, options, names = plan.settings, plan.settings.options, plan.photos.class_names
-    known = before.class_names if before else ()
+    trained, settings, options, names = plan.trained, plan.settings, plan.settings.options, plan.photos.class_names
+    known = trained.class_names if trained else ()
     again = [name for name in names if name in known]
-    if before is None or (options.keeps_all_images and len(again) < len(names)):
+    if trained is None or (options.keeps_all_images and len(again) < len(names)):
         plan.backbone.make()  # a module from outside is tried, and weights are read
     if options.unlabeled_source:
         raise SettingsError(f"{settings.section}.unlabeled: an experiment takes unlabeled images, a learner does not")
     settings.quota(len({*known, *names}))
-    if wrong := options.problem(len(before.task_sizes) + 1 if before else 1):
+    if wrong := options.problem(len(trained.task_sizes) + 1 if trained else 1):
         raise SettingsError(wrong)
     if again and not (options.uses_memory or options.keeps_all_images or options.refreshes_by_phases):
         raise DataError(
