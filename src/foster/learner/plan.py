@@ -128,32 +128,32 @@ def make_plan(
     stop: StopRequest | None = None,
     work: WorkFolder | None = None,
 ) -> Plan:
-    """Decide the size of the images, the backbone, and whether it is trained."""
+    """Decide whether the backbone is trained, which it is, and the size of its images."""
     began = time.monotonic()
     for name in photos.class_names:
         check_not_unknown(name, f"in {photos.title}")
-    name = settings.backbone
-    may_be_frozen = settings.method in LearnerSettings.untrained
-    if name == "auto" and backbone is None and may_be_frozen:
-        name = PRETRAINED
-    is_frozen = may_be_frozen and (name in PACKAGES or name.startswith(TIMM_PREFIX))
-    resizing = before.resizing if before else choose_resizing(photos, settings, is_frozen)
-    if name == "auto":
-        name = backbone_for(resizing.size)
-    choice = choose_backbone(name if backbone is None else backbone, resizing.size, settings.weights)
-    method = before.method if before and settings.method in LearnerSettings.untrained else settings.method
-    if method == AUTO:
-        method = CLOSED_FORM if choice.is_pretrained else DEFAULT_METHOD
-    if method == CLOSED_FORM and before is None and name in PACKAGES and min(resizing.size) < SMALLEST_FROZEN_SIDE:
+    wanted = settings.backbone if backbone is None else backbone
+    has_weights = isinstance(wanted, str) and (wanted in ("auto", *PACKAGES) or wanted.startswith(TIMM_PREFIX))
+    method = settings.method
+    if before and method in LearnerSettings.untrained:
+        method = before.method
+    elif method == AUTO:
+        method = CLOSED_FORM if has_weights or settings.weights else DEFAULT_METHOD
+    is_frozen = method == CLOSED_FORM
+    if wanted == "auto" and is_frozen:
+        wanted = PRETRAINED
+    resizing = before.resizing if before else choose_resizing(photos, settings, is_frozen and has_weights)
+    if wanted == "auto":
+        wanted = backbone_for(resizing.size)
+    if is_frozen and before is None and wanted in PACKAGES and min(resizing.size) < SMALLEST_FROZEN_SIDE:
         raise SettingsError(
-            f"image_size: the pretrained {name} needs {SMALLEST_FROZEN_SIDE} pixels or more a side, not "
+            f"image_size: the pretrained {wanted} needs {SMALLEST_FROZEN_SIDE} pixels or more a side, not "
             f"{resizing.height} x {resizing.width}; smaller images are enlarged (method=foster trains a network of "
             "that size)"
         )
-    if method != CLOSED_FORM and backbone is None:
-        variant = method_class(method).backbone_name(name)
-        if variant != name:
-            choice = choose_backbone(variant, resizing.size, settings.weights)
+    if not is_frozen and isinstance(wanted, str):
+        wanted = method_class(method).backbone_name(wanted)
+    choice = choose_backbone(wanted, resizing.size, settings.weights)
     settings = settings.model_copy(update={"method": method})
     return Plan(before, settings, photos, resizing, choice, minutes, listener, stop or StopRequest(), work, began)
 
