@@ -107,6 +107,7 @@ def test_who_is_asked_to_stop_before_the_training_begins_none() -> None:
     assert not any(isinstance(event, TaskStarted) for event in told)
 
 
+@pytest.mark.usefixtures("measured_steps")
 def test_a_schedule_that_was_fitted_to_a_time_is_kept_after_an_interruption_and_for_this_learn_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,9 +140,11 @@ def weights_of(learner: Learner) -> dict[str, Tensor]:
     return dict(learner.knowledge.network.state_dict())
 
 
-def test_who_is_told_how_long_it_takes_learns_the_same() -> None:
+@pytest.mark.usefixtures("measured_steps")
+@pytest.mark.parametrize("method", ["foster", "podnet"])
+def test_who_is_told_how_long_it_takes_learns_the_same(method: str) -> None:
     told: list[Event] = []
-    heard, unheard = small_learner("podnet"), small_learner("podnet")
+    heard, unheard = small_learner(method), small_learner(method)
     for names in (("zero", "one"), ("two",)):
         heard.learn(digits(*names, last=12), listener=told.append)
         unheard.learn(digits(*names, last=12))
