@@ -20,7 +20,7 @@ def test_learn_writes_a_bundle_and_reports_old_and_new_classes_apart(command: Co
     before = {path: path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
     more = write_photos(Path("more"), three=20, one=60)
     (more / "three" / "broken.png").write_bytes(b"broken")
-    done = command("learn", more, "--from", bundle, "--bundle", "v2", "--promote", "epochs_scale=0.02", "device=cpu")
+    done = command("learn", more, "--from", bundle, "--bundle", "v2", "--promote", "epochs_scale=0.001", "device=cpu")
     assert done.code == 0, done.err
     assert "new classes: three" in done.out
     assert "more of: one (+" in done.out
@@ -33,7 +33,7 @@ def test_learn_writes_a_bundle_and_reports_old_and_new_classes_apart(command: Co
 
 
 def test_an_update_that_costs_too_much_is_shown_and_not_written(command: Command, bundle: Path) -> None:
-    more = write_photos(Path("more"), three=40, four=40)
+    more = write_photos(Path("more"), three=20, four=20)
     spoilt = ("foster.compress.weight_decay=5", "epochs_scale=0.02", "device=cpu")  # so much that no weight survives
     done = command("learn", more, "--from", bundle, "--bundle", "v2", "--max-drop", "5", "--promote", *spoilt)
     assert done.code == 3, done.out
