@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -193,33 +193,28 @@ def _shared(runs: Sequence[RunResult], told: Sequence[Told]) -> Told:
 
 def told_settings(runs: Sequence[RunResult]) -> list[Told]:
     """For each run, the settings that are not those of its preset and recipe, by dotted key. A value and the `auto`
-    that stands for it are the same.
-
-    A setting that this version does not know is told if the runs of the method differ in it. One of the recipe that is
-    newer than the run is told with the value that the preset has without the recipe. One that has no effect in tasks of
-    these sizes is not told.
-    """
+    that stands for it are the same."""
     used = [learning_settings(run) for run in runs]
     values: dict[tuple[str, str], set[str]] = {}
     for run, settings in zip(runs, used, strict=True):
         for key, value in settings.items():
             values.setdefault((run.method, key), set()).add(json.dumps(value))
+    varied = {pair for pair, found in values.items() if len(found) > 1}
     nearest = {scenario: _nearest_preset(scenario, runs) for scenario in {run.scenario for run in runs}}
-    told = []
-    for run, settings in zip(runs, used, strict=True):
-        preset = nearest[run.scenario]
-        usual, plain = _usual_settings(preset, run.method, run.recipe), _usual_settings(preset, run.method)
-        newer = {key: value for key, value in plain.items() if key not in settings and key.startswith(f"{run.method}.")}
-        kind = METHOD_SETTINGS.get(run.method, MethodSettings)
-        idle = {f"{run.method}.{key}" for key in kind.without_effect(run.task_sizes)}
-        told.append(
-            {
-                key: value
-                for key, value in sorted((newer | settings).items())
-                if key not in idle and (usual[key] != value if key in usual else len(values[run.method, key]) > 1)
-            }
-        )
-    return told
+    return [_told_of(run, settings, nearest[run.scenario], varied) for run, settings in zip(runs, used, strict=True)]
+
+
+def _told_of(run: RunResult, settings: Told, preset: str | None, varied: Set[tuple[str, str]]) -> Told:
+    """The settings to tell of one run; `varied` has each method with the settings in which its runs differ."""
+    usual, plain = _usual_settings(preset, run.method, run.recipe), _usual_settings(preset, run.method)
+    # Where the recipe has settings that are newer than the run, the run had the value of the preset without the recipe.
+    newer = {key: value for key, value in plain.items() if key not in settings and key.startswith(f"{run.method}.")}
+    facts = newer | settings
+    changed = {key for key, value in facts.items() if key in usual and usual[key] != value}
+    unknown = {key for key in facts if key not in usual and (run.method, key) in varied}
+    method = METHOD_SETTINGS.get(run.method, MethodSettings)
+    without_effect = {f"{run.method}.{key}" for key in method.without_effect(run.task_sizes)}
+    return {key: facts[key] for key in sorted((changed | unknown) - without_effect)}
 
 
 def learning_settings(run: RunResult) -> dict[str, Any]:
