@@ -197,14 +197,17 @@ def make_plan(
         activation_bytes = _activation_bytes(method.new_backbone(), facts.image_size)
     largest = max(task.new_images + task.exemplars for task in tasks) + (len(unlabeled) if unlabeled else 0)
     statistics_bytes = method.network.statistics_bytes
-    pixels, kept = 3 * facts.image_size**2, 2 * largest * 3 * facts.image_size**2
-    place_of_photos, photo_bytes = "", 0
+    image_bytes = 3 * facts.image_size**2
     if facts.photo_augmentations:
         photo_bytes = (largest + num_test) * typical_photo_bytes(settings.photos.kept_side)
         place_of_photos = _place_of_photos(settings, photo_bytes)
-        # The photos themselves, and some batches of what is made of them.
-        batches = BATCHES_OF_PHOTOS * settings.batch_size * pixels
-        kept, pixels = (photo_bytes if place_of_photos == "device" else 0) + batches, TYPICAL_FILE_BYTES
+        on_device = photo_bytes if place_of_photos == "device" else 0
+        data_bytes = on_device + BATCHES_OF_PHOTOS * settings.batch_size * image_bytes
+        exemplar_bytes = TYPICAL_FILE_BYTES
+    else:
+        photo_bytes, place_of_photos = 0, ""
+        data_bytes = 2 * largest * image_bytes  # the images, and those of an epoch
+        exemplar_bytes = image_bytes
     return Plan(
         settings=settings,
         facts=facts,
@@ -212,10 +215,10 @@ def make_plan(
         total_epochs=sum(phase.epochs for task in tasks for phase in task.phases),
         total_steps=sum(task.num_steps for task in tasks),
         memory_images=method.memory.num_images,
-        memory_bytes=method.memory.num_images * pixels + method.kept_bytes,
+        memory_bytes=method.memory.num_images * exemplar_bytes + method.kept_bytes,
         photos=place_of_photos,
         photo_bytes=photo_bytes,
-        training_bytes=kept
+        training_bytes=data_bytes
         + tasks[-1].params * max(state_bytes, default=BYTES_WITHOUT_STATE)
         + settings.batch_size * activation_bytes
         + COPIES_OF_STATISTICS * statistics_bytes,
