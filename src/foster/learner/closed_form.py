@@ -95,11 +95,8 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         num_classes = len(photos.class_names)
         store = before.store if before and before.store else FeatureStore.empty(network.feature_size)
         last_answers = torch.cat([store.answers, _answers_before(before, photos)])
-        num_before = store.num_photos
         store = store.added(photos.features, photos.labels, photos.ids, num_classes, settings.features_per_class)
-        # Where only sums are kept, the new photos are all there is to measure on.
-        rows = store.rows if settings.features_per_class else torch.arange(num_before, store.num_photos)
-        features = store.features if settings.features_per_class else photos.features
+        rows, features = store.measurable(photos.features)
         labels = store.labels[rows]
         solved = solve(store.statistics, features, labels, tuple(store.ids[k] for k in rows.tolist()))
         measured = rows[solved.positions]

@@ -92,6 +92,13 @@ class FeatureStore:
             statistics,
         )
 
+    def measurable(self, newest: Tensor) -> tuple[Tensor, Tensor]:
+        """The positions `[M]` and the features `[M, d]` of the photos whose features are kept; where only sums are, of
+        the photos that were added last, with features `newest`."""
+        if len(self.rows):
+            return self.rows, self.features
+        return torch.arange(self.num_photos - len(newest), self.num_photos), newest
+
     def with_answers(self, positions: Tensor, answers: Tensor) -> "FeatureStore":
         """With `answers` for the photos at `positions`; all other photos become NOT_MEASURED."""
         known = torch.full_like(self.answers, NOT_MEASURED)
