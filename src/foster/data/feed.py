@@ -3,7 +3,7 @@
 import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from foster.data.augmentation.pipeline import Changes
-from foster.data.images import ImageSet
+from foster.data.images import Gather, ImageSet
 from foster.seeding import Address, generator
 from foster.settings.augmentation import Augmentation
 from foster.system.processes import ALONE, ProcessGroup, check_divides, process_group
@@ -264,27 +264,27 @@ class StreamedFeed(Feed):
         order = self._order(random)
         randoms = (random, *self._other_views(epoch))
         views = [self.data.stack.epoch(order, self.augmentation, each) for each in randoms]
-        parts = self._parts(first_step)
         begun: deque[torch.cuda.Event] = deque()
-
-        def gather(part: slice) -> Callable[[], list[Tensor]]:
-            """Gather images, labels and rows on the host; the returned function sends them to the device."""
-            sent = [view(part, self.device) for view in views]
-            columns = [column[order[part]] for column in self._columns()]
-            columns = [column.pin_memory() for column in columns] if self.device.type == "cuda" else columns
-            return lambda: [send() for send in sent] + [each.to(self.device, non_blocking=True) for each in columns]
-
-        with ThreadPoolExecutor(max_workers=1) as gathering:
-            coming = [gathering.submit(gather, part) for part in parts[:1]]
-            for index in range(len(parts)):
-                prepare = coming.pop().result()
-                coming += [gathering.submit(gather, part) for part in parts[index + 1 : index + 2]]
+        coming: Future[Callable[[], list[Tensor]]] | None = None
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            # One part ahead: the first round only begins a part, the last one only takes one.
+            for part in (*self._parts(first_step), None):
+                gathered, coming = coming, thread.submit(self._gather, part, order, views) if part else None
+                if gathered is None:
+                    continue
                 if self.device.type == "cuda":
                     self._keep_close(begun)
-                    prepared = _beside(self.device, prepare)
+                    tensors = _beside(self.device, gathered.result())
                 else:
-                    prepared = prepare()
-                yield from map(self._batch, zip(*(tensor.split(self.batch_size) for tensor in prepared), strict=True))
+                    tensors = gathered.result()()
+                yield from map(self._batch, zip(*(tensor.split(self.batch_size) for tensor in tensors), strict=True))
+
+    def _gather(self, part: slice, order: Tensor, views: Sequence[Gather]) -> Callable[[], list[Tensor]]:
+        """Gather images, labels and rows on the host; the returned function sends them to the device."""
+        images = [view(part, self.device) for view in views]
+        columns = [column[order[part]] for column in self._columns()]
+        columns = [column.pin_memory() for column in columns] if self.device.type == "cuda" else columns
+        return lambda: [send() for send in images] + [each.to(self.device, non_blocking=True) for each in columns]
 
     def _keep_close(self, begun: deque[torch.cuda.Event]) -> None:
         """Wait until the device is at most `PARTS_AHEAD` parts behind; otherwise parts would fill its memory."""
