@@ -7,7 +7,7 @@ dotted: `foster.boost.epochs` is the key `epochs` in the table `boost` of the ta
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
@@ -218,21 +218,21 @@ def take_recipes(overrides: Sequence[str], asked: str | None = None) -> tuple[li
     return recipes, [each for each in overrides if each not in given]
 
 
-def with_recipes(data: Mapping[str, Any], recipes: Sequence[str], folder: Path | None = None) -> dict[str, Any]:
-    """Plain data of a settings file in `folder`, with the recipes laid over it one after the other.
+def with_recipes(data: Mapping[str, Any], recipes: Sequence[str]) -> dict[str, Any]:
+    """Plain data, with the recipes laid over it one after the other."""
+    merged = reduce(laid_over, map(read_recipe, recipes), dict(data))
+    return {**merged, "recipe": "+".join(Path(recipe).stem for recipe in recipes)} if recipes else merged
 
-    Without recipes, the one that the data name is laid under them: a key in the settings file overrides its recipe.
-    """
-    named = str(data.get("recipe", ""))
-    if named.endswith(".toml"):
-        named = str(seen_from(folder, named))
-    elif not recipes and named not in packaged_names("recipes"):
-        return dict(data)  # the settings of a run whose recipe was a file: only its name is left
-    merged = dict(data)
-    for name in recipes or [named]:
-        changes = read_recipe(name)
-        merged = laid_over(merged, changes) if recipes else laid_over(changes, merged)
-    return {**merged, "recipe": "+".join(Path(name).stem for name in recipes or [named])}
+
+def with_own_recipe(data: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
+    """Plain data of a settings file in `folder`, laid over the recipe that it names. Of a recipe that was a file, the
+    settings of a run have the name alone, and all keys already."""
+    recipe = str(data.get("recipe", ""))
+    if recipe.endswith(".toml"):
+        recipe = str(seen_from(folder, recipe))
+    elif recipe not in packaged_names("recipes"):
+        return dict(data)
+    return {**laid_over(read_recipe(recipe), data), "recipe": Path(recipe).stem}
 
 
 def keys_for(model: type[CommonSettings]) -> list[str]:

@@ -25,6 +25,7 @@ from foster.settings.base import (
     plugins_asked,
     read_recipe,
     take_recipes,
+    with_own_recipe,
     with_recipes,
 )
 from foster.settings.datasets import (
@@ -258,7 +259,7 @@ def load_settings(
     if found := check_imported(named, f"'{origin}'", trusted_by=also):
         data["plugins"] = list(dict.fromkeys([*data.get("plugins", []), *found]))
     recipes, overrides = take_recipes(overrides, given.pop("recipe", None))
-    data = with_recipes(data, recipes, folder)
+    data = with_recipes(data, recipes) if recipes else with_own_recipe(data, folder)
     apply_overrides(Settings, data, overrides, origin, asked)
     data.update({key: value for key, value in given.items() if value is not None})
     origins = [origin, *(f"recipe {recipe}" for recipe in recipes), *([asked] if overrides and source else [])]
