@@ -36,6 +36,13 @@ AUTO, CLOSED_FORM = "auto", "closed_form"
 KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size")
 """Settings that the first learn fixes for the bundle's life, beside the pretrained weights."""
 
+REPLACED = {
+    "training": ("epochs_scale", "validation_share"),
+    "memory_total": ("memory_per_class",),
+    "memory_per_class": ("memory_total",),
+}
+"""For a setting that is changed, the other settings of before that no longer hold."""
+
 MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes", "plugins")
 """Settings of the machine or of one call, which a bundle does not keep."""
 
@@ -165,8 +172,8 @@ def learner_settings(
 ) -> LearnerSettings:
     """Settings from keywords that are not None and `key=value` overrides, over those of `base`.
 
-    With a base, only the given keys change, inside tables as well; `training` also replaces the epochs and the share of
-    held-out images of the base. If the base has learned, settings that its first `learn` fixed cannot change.
+    With a base, only the given keys change, inside tables as well, and those that they replace (`REPLACED`). If the
+    base has learned, settings that its first `learn` fixed cannot change.
     """
     before: dict[str, Any] = {} if base is None else base.complete()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
@@ -183,15 +190,13 @@ def learner_settings(
     apply_overrides(LearnerSettings, changes, overrides, origin)
     if base is not None and has_learned and changes.get("backbone") == asked_as(base.backbone):
         del changes["backbone"]  # as in the first learn, which took its variant
-    changes = laid_over(with_recipes({}, recipes), changes)
+    asked = laid_over(with_recipes({}, recipes), changes)
     origin = " or ".join([origin, *(f"recipe {recipe}" for recipe in recipes)])
-    if base is not None and not has_parts and isinstance(changes.get("augmentation"), Mapping):
-        before["augmentation"] = augmentation_table(before["augmentation"], origin)
-    if "training" in changes:
-        before = {key: value for key, value in before.items() if key not in ("epochs_scale", "validation_share")}
-    if changes.get("memory_total") is not None or changes.get("memory_per_class") is not None:
-        before = {key: value for key, value in before.items() if not key.startswith("memory_")}
-    settings = make(LearnerSettings, laid_over(before, changes), origin)
+    replaced = {old for new, others in REPLACED.items() if asked.get(new) is not None for old in others}
+    kept = {key: value for key, value in before.items() if key not in replaced}
+    if kept and not has_parts and isinstance(asked.get("augmentation"), Mapping):
+        kept["augmentation"] = augmentation_table(kept["augmentation"], origin)
+    settings = make(LearnerSettings, laid_over(kept, asked), origin)
     check_used(overrides, settings)
     if base is not None and has_learned:
         _check_kept(base, settings, origin)
