@@ -172,7 +172,6 @@ class PhotosDecoded(Event):
 
     what: str
     num_photos: int
-    num_unreadable: int
     num_bytes: int
     place: str
     seconds: float

@@ -249,8 +249,8 @@ class PhotoStore:
             first = unreadable[0]
             count = f"{len(unreadable)} of {len(missing):,} photos of {self.title}"
             follower.warn(f"{count} cannot be read and are left out, such as '{first.name}': {first.reason}")
-        facts = (len(missing), len(unreadable), num_bytes, place)
-        follower.listener(events.PhotosDecoded(self.title, *facts, time.monotonic() - began))
+        seconds = time.monotonic() - began
+        follower.listener(events.PhotosDecoded(self.title, len(missing), num_bytes, place, seconds))
 
     def _decoded(self, numbers: NDArray[np.int64]) -> Iterator[Sequence[Decoded]]:
         """The photos over all cores, some at a time; while some are put where they are kept, the next are decoded."""
