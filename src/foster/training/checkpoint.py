@@ -143,7 +143,7 @@ class CheckpointStore:
                 self._usable[number] = frozenset(file.name for file in manifest.files.values())
             except _DAMAGE as error:
                 if newest is None:
-                    warn(f"checkpoint '{path}' is damaged ({_reason(error)}); trying the one before it")
+                    warn(f"checkpoint '{path}' cannot be used ({_reason(error)}); trying the one before it")
         if manifests and newest is None:
             raise FolderError(f"no checkpoint in '{self.folder}' is intact; start again in another folder")
         return newest
