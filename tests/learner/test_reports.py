@@ -88,10 +88,10 @@ def test_photos_that_come_again_are_not_measured_on_once_they_were_trained_on(
 
 
 def test_a_class_is_not_forgotten_unseen_because_others_have_many_held_out_images() -> None:
-    learner = small_learner(training="paper", epochs_scale=0.05, memory_total=80)
-    learner.learn(digits("zero", "one", "two", "three", last=80))
+    learner = small_learner(training="paper", epochs_scale=0.04, memory_total=60)
+    learner.learn(digits("zero", "one", "two", last=60))
     before = learner.knowledge
-    more = together(digits("zero", last=None), digits("four", last=60))
+    more = together(digits("zero", last=None), digits("four", last=40))
     spoilt = {"compress": {"weight_decay": 0.5}}
     with pytest.raises(UpdateError, match="5 points") as refused:
         learner.learn(more, max_drop=5, training="standard", epochs_scale=0.02, validation_share=0.3, foster=spoilt)

@@ -77,7 +77,7 @@ def test_a_folder_that_cannot_be_gives_one_line(tmp_path: Path):
 
 def run_stopped_in_second_task(folder: Path) -> Path:
     in_second_task = Interruption(lambda event: isinstance(event, events.PhaseStarted) and event.task == 1, 2)
-    interrupted(tiny_settings("replay", "epochs_scale=0.03"), folder / "run", in_second_task)
+    interrupted(tiny_settings("replay"), folder / "run", in_second_task)
     return folder / "run"
 
 
@@ -93,7 +93,7 @@ def test_a_damaged_checkpoint_gives_one_warning_line_and_the_run_ends_the_same(
     assert warnings
     noted = [event["message"] for event in records_of(path / "events.jsonl") if event["event"] == "Warned"]
     assert [f"warning: {message}" for message in noted] == warnings
-    assert_same(outcome(path), uninterrupted("replay", "epochs_scale=0.03"))
+    assert_same(outcome(path), uninterrupted("replay"))
 
 
 def test_a_damaged_file_that_both_checkpoints_share_gives_one_line_and_nothing_is_changed(tmp_path: Path):

@@ -170,23 +170,19 @@ def test_tasks_without_a_phase_are_saved_from_time_to_time_at_a_stop_and_at_the_
         assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_one_gives_others(tmp_path: Path, uninterrupted: Reference):
-    expected = uninterrupted("replay")
-    for seed, is_same in ((expected.results["seed"], True), (7, False)):
-        start(tiny_settings("replay", f"seed={seed}"), tmp_path / str(seed))
-        weights = outcome(tmp_path / str(seed)).parts["network"]
-        assert all(torch.equal(weights[name], value) for name, value in expected.parts["network"].items()) == is_same
+def test_another_seed_gives_other_weights(tmp_path: Path, uninterrupted: Reference):
+    start(tiny_settings("replay", "seed=7"), tmp_path / "run")
+    expected, weights = uninterrupted("replay").parts["network"], outcome(tmp_path / "run").parts["network"]
+    assert not all(torch.equal(weights[name], value) for name, value in expected.items())
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_starts_anew(tmp_path: Path, uninterrupted: Reference):
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_anew_and_writes_lost_results_again(
+    tmp_path: Path, uninterrupted: Reference
+):
     with RunFolder(tmp_path / "run").opened(tiny_settings("replay")):
         pass
     start_or_resume(tmp_path / "run", tiny_settings("replay"))
     assert_same(outcome(tmp_path / "run"), uninterrupted("replay"))
-
-
-def test_results_that_were_lost_after_the_end_are_written_again(tmp_path: Path, uninterrupted: Reference):
-    start(tiny_settings("replay"), tmp_path / "run")
     (tmp_path / "run" / "results.json").write_text('{"finished": tr', encoding="utf-8")
     assert not RunFolder(tmp_path / "run").is_finished
     resume(tmp_path / "run")
