@@ -5,7 +5,8 @@ import pytest
 import foster
 from foster.errors import FosterError
 from foster.learner.learner import Learner
-from foster.learner.reports import CalibrationWarning, UpdateError
+from foster.learner.prediction import CalibrationWarning
+from foster.learner.reports import UpdateError
 
 
 def test_every_public_name_is_the_thing_itself() -> None:

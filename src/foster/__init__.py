@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from foster.learner.check import check_photos as check_photos
     from foster.learner.learner import Learner as Learner
     from foster.learner.learner import load as load
-    from foster.learner.reports import CalibrationWarning as CalibrationWarning
+    from foster.learner.prediction import CalibrationWarning as CalibrationWarning
     from foster.learner.reports import UpdateError as UpdateError
     from foster.methods import register_method as register_method
     from foster.methods.base import Method as Method
@@ -42,7 +42,8 @@ _NAMES = {
     "foster.errors": ("DataError", "DeviceError", "FolderError", "FosterError", "SettingsError", "TrainingError"),
     "foster.learner.check": ("check_photos",),
     "foster.learner.learner": ("Learner", "load"),
-    "foster.learner.reports": ("CalibrationWarning", "UpdateError"),
+    "foster.learner.prediction": ("CalibrationWarning",),
+    "foster.learner.reports": ("UpdateError",),
     "foster.methods": ("register_method",),
     "foster.methods.base": ("Method",),
     "foster.networks": ("register_backbone",),

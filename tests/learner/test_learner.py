@@ -21,7 +21,8 @@ from foster.errors import DataError
 from foster.events import Event, PhaseStarted
 from foster.learner.export import export_facts
 from foster.learner.learner import Learner
-from foster.learner.reports import Prediction, UpdateError
+from foster.learner.prediction import Prediction
+from foster.learner.reports import UpdateError
 from foster.settings.methods import METHOD_SETTINGS, ReplaySettings
 
 
@@ -146,7 +147,7 @@ def test_no_more_classes_are_told_than_were_asked_for(taught: Learner) -> None:
     assert best.top == both.top[:1]
 
 
-@pytest.mark.filterwarnings("ignore::foster.learner.reports.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::foster.learner.prediction.CalibrationWarning")
 def test_unknown_is_answered_below_the_asked_confidence(taught: Learner) -> None:
     images = unseen_digits().images[:100]
     plain = taught.predict(images)

@@ -15,9 +15,9 @@ from foster.data.photos.decode import image_id
 from foster.events import Evaluated, Event
 from foster.learner import train
 from foster.learner.learner import Learner
+from foster.learner.prediction import CalibrationWarning
 from foster.learner.reports import (
     MIN_HELD_OUT,
-    CalibrationWarning,
     UpdateCheck,
     UpdateError,
     compare,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from foster.learner.reports import Prediction
+from foster.learner.prediction import Prediction
 from foster.serving.batching import Batcher
 from foster.serving.served import Served
 

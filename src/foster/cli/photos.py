@@ -216,7 +216,7 @@ def predict(
     from foster.data.photos.decode import DECODED_AT_ONCE
     from foster.data.photos.find import found_files, passed_over_text, shown
     from foster.learner.learner import Learner
-    from foster.learner.reports import CalibrationWarning
+    from foster.learner.prediction import CalibrationWarning
     from foster.reports.progress import progress_for
 
     below = unknown_choice(unknown)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:  # they load torch
     from foster.data.photos.find import Unreadable
     from foster.learner.assessment import EvaluationReport
     from foster.learner.check import CheckReport, Finding
-    from foster.learner.reports import ClassChange, LearnReport, MendReport, Prediction, UpdateCheck
+    from foster.learner.prediction import Prediction
+    from foster.learner.reports import ClassChange, LearnReport, MendReport, UpdateCheck
 
 MOST_LINES, MOST_CLASSES = 10, 40
 """The most lines of one kind, and classes in a table. The JSON output has all."""
@@ -339,7 +340,8 @@ def prediction_line(prediction: "Prediction", width: int) -> str:
 
 def evaluation_text(report: "EvaluationReport") -> str:
     """The classes with the lowest accuracy first."""
-    from foster.learner.reports import UNKNOWN, wilson_interval
+    from foster.learner.prediction import UNKNOWN
+    from foster.learner.reports import wilson_interval
 
     rows = [
         (entry.name, str(entry.num_images), percent(entry.accuracy), entry.mistaken_for or ABSENT)

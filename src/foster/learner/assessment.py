@@ -16,7 +16,7 @@ from foster.errors import DataError
 from foster.learner.calibration import expected_calibration_error
 from foster.learner.classifier import Classifier
 from foster.learner.knowledge import Knowledge
-from foster.learner.reports import UNKNOWN
+from foster.learner.prediction import UNKNOWN
 from foster.system.counts import counted
 from foster.system.output import listed
 

@@ -24,14 +24,8 @@ from foster.learner.closed_form import learn_in_closed_form
 from foster.learner.familiarity import UNFAMILIAR, Unknown
 from foster.learner.knowledge import Knowledge
 from foster.learner.plan import make_plan
-from foster.learner.reports import (
-    CalibrationWarning,
-    LearnReport,
-    MendReport,
-    Prediction,
-    UpdateError,
-    problem,
-)
+from foster.learner.prediction import CalibrationWarning, Prediction
+from foster.learner.reports import LearnReport, MendReport, UpdateError, problem
 from foster.learner.saving import load_knowledge, save_knowledge
 from foster.learner.train import learn_by_training
 from foster.learner.work_folder import WorkFolder, opened

@@ -27,7 +27,8 @@ from foster.learner.closed_form import compared, scale_of, solve
 from foster.learner.feature_store import Entry
 from foster.learner.knowledge import KeptImages, Knowledge
 from foster.learner.plan import quotas
-from foster.learner.reports import MendReport, UpdateCheck, check_not_unknown, compare
+from foster.learner.prediction import check_not_unknown
+from foster.learner.reports import MendReport, UpdateCheck, compare
 from foster.networks.closed_form import ClosedFormHead
 from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network

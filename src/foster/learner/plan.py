@@ -17,7 +17,8 @@ from foster.data.photos.reading import typical_photo_side
 from foster.errors import SettingsError
 from foster.learner.feature_store import Entry
 from foster.learner.knowledge import Knowledge
-from foster.learner.reports import LearnReport, SharedPhotos, check_not_unknown
+from foster.learner.prediction import check_not_unknown
+from foster.learner.reports import LearnReport, SharedPhotos
 from foster.learner.work_folder import WorkFolder
 from foster.methods import method_class
 from foster.networks.adapted import TIMM_PREFIX, BackboneChoice, ModuleLike, choose_backbone

@@ -1,29 +1,18 @@
-"""What a learner answers and reports: predictions, accuracy before and after an update, and what a `learn` did."""
+"""What a learner reports: accuracy before and after an update, what a `learn` did, and what was mended."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import Field
-from torch import Tensor
 
 from foster.bundle.history import entry_title
 from foster.data.photos.find import Unreadable
-from foster.errors import DataError, FosterError
+from foster.errors import FosterError
 from foster.system.counts import counted
-
-UNKNOWN = "unknown"
-
-
-def check_not_unknown(name: str, origin: str) -> None:
-    """Refuse a class with the name that the answer to unknown things has. Raises DataError."""
-    if name == UNKNOWN:
-        raise DataError(f"'{UNKNOWN}' is the answer to things that were not learned: choose another name ({origin})")
-
 
 MIN_HELD_OUT = 20
 """With fewer held-out images of all known classes together, chance would decide about an update."""
@@ -203,42 +192,6 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A class and how probable it is, from 0 to 1."""
-
-    label: str
-    probability: float
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The best classes of one image, or why it could not be read.
-
-    `confidence` is from 0 to 1, and `top` has the best classes, each with its `label` and `probability`. `label` is
-    "unknown" where `is_unknown`, and None where there is an `error`.
-    """
-
-    name: Annotated[str, Field(serialization_alias="image")]
-    label: str | None = None
-    confidence: float | None = None
-    top: tuple[Candidate, ...] = ()
-    is_unknown: bool = False
-    error: str | None = None
-
-    @classmethod
-    def of(cls, name: str, class_names: Sequence[str], row: Tensor, top: int, is_unknown: bool) -> "Prediction":
-        """From the probabilities `[C]` of one image."""
-        values, indices = (part.tolist() for part in row.topk(min(top, len(row))))
-        best = tuple(Candidate(class_names[k], round(value, 6)) for value, k in zip(values, indices, strict=True))
-        return cls(name, UNKNOWN if is_unknown else best[0].label, best[0].probability, best, is_unknown)
-
-    def record(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        facts = asdict(self)
-        return {"image": facts.pop("name"), **facts, "top": list(facts["top"])}
-
-
-@dataclass(frozen=True)
 class SharedPhotos:
     """How many photos of a source are in more than one class, there or in the bundle, and one of them."""
 
@@ -381,10 +334,6 @@ class MendReport:
             **({"forgotten": list(self.forgotten)} if self.forgotten else {"renamed": dict(self.renamed)}),
             "checks": {check.kind: check.record() for check in self.checks},
         }
-
-
-class CalibrationWarning(UserWarning):
-    """A confidence is compared with a threshold, but the confidence is not calibrated."""
 
 
 class UpdateError(FosterError):

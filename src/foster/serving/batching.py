@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from foster.learner.reports import Prediction
+from foster.learner.prediction import Prediction
 from foster.serving.served import Served
 
 Result = TypeVar("Result")

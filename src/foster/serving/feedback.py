@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 from foster.data.photos.decode import MAX_FILE_BYTES, ImageError, decode, readable_formats, upright_size
 from foster.data.photos.find import find_files, folder_name, shown
 from foster.errors import FolderError, explained
-from foster.learner.reports import check_not_unknown
+from foster.learner.prediction import check_not_unknown
 from foster.system.files import read_limited, sha256, write_bytes
 
 ENDINGS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}

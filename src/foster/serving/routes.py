@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from foster.data.photos.decode import ImageError, decode_photo
 from foster.errors import DataError
 from foster.learner.familiarity import Unknown
-from foster.learner.reports import Prediction
+from foster.learner.prediction import Prediction
 from foster.serving.feedback import FeedbackFolder, PhotosToLabel, StoredPhoto, preview
 from foster.serving.served import MOST_CLASSES, Served
 from foster.serving.service import RunningService, Service

@@ -19,7 +19,7 @@ from foster.data.photos.decode import decode_photo
 from foster.evaluation.gradcam import grad_cam
 from foster.learner.familiarity import Unknown
 from foster.learner.learner import Learner
-from foster.learner.reports import Prediction
+from foster.learner.prediction import Prediction
 from foster.system.files import sha256_of
 from foster.training.engine import exact_convolutions
 

@@ -21,7 +21,7 @@ from prometheus_client import (
 from starlette.exceptions import HTTPException
 
 from foster.data.photos.decode import ImageError, quiet_pillow
-from foster.learner.reports import Prediction
+from foster.learner.prediction import Prediction
 from foster.serving.batching import Batcher
 from foster.serving.feedback import FeedbackFolder, PhotosToLabel
 from foster.serving.options import Options
