@@ -33,6 +33,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def plain() -> foster.Result:
+    """A run without a folder."""
+    return foster.run(**TINY)
+
+
 def test_a_run_without_a_folder_is_silent_writes_nothing_and_sets_no_signal_handlers(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,12 +55,11 @@ def test_a_run_without_a_folder_is_silent_writes_nothing_and_sets_no_signal_hand
     assert result.finished
 
 
-def test_the_result_is_that_of_the_same_run_in_a_folder(tmp_path: Path) -> None:
-    there = foster.run(**TINY, folder=tmp_path / "run")
-    nowhere = foster.run(**TINY)
+def test_the_result_is_that_of_the_same_run_in_a_folder(plain: foster.Result, tmp_path: Path) -> None:
+    there = foster.run(**TINY, folder=tmp_path / "run", resume=True)  # which begins one where the folder holds none
     for name in ("accuracy", "accuracy_matrix", "average_incremental_accuracy", "final_accuracy", "forgetting"):
-        assert getattr(there, name) == getattr(nowhere, name)
-    weights, others = there.network.state_dict(), nowhere.network.state_dict()
+        assert getattr(there, name) == getattr(plain, name)
+    weights, others = there.network.state_dict(), plain.network.state_dict()
     assert all(torch.equal(weights[name], others[name]) for name in weights)
     assert (tmp_path / "run" / "settings.toml").exists()
 
@@ -120,7 +125,9 @@ def heard_interrupts() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("heard_interrupts")
-def test_a_keyboard_interrupt_comes_through_at_once_and_the_folder_can_be_resumed(tmp_path: Path) -> None:
+def test_a_keyboard_interrupt_comes_through_at_once_and_the_folder_can_be_resumed(
+    plain: foster.Result, tmp_path: Path
+) -> None:
     def interrupt(event: Event) -> None:
         if isinstance(event, EpochEnded) and event.task == 1:
             os.kill(os.getpid(), signal.SIGINT)
@@ -138,7 +145,7 @@ def test_a_keyboard_interrupt_comes_through_at_once_and_the_folder_can_be_resume
     told: list[Event] = []
     whole = foster.run(**TINY, folder=path, resume=True, listener=told.append)
     assert [event.task for event in told if isinstance(event, TaskStarted)] == [1, 2]
-    assert whole.accuracy_matrix == foster.run(**TINY).accuracy_matrix
+    assert whole.accuracy_matrix == plain.accuracy_matrix
     again = foster.run(**TINY, folder=path, resume=True)
     assert again.to_dict() == whole.to_dict()
     assert all(torch.equal(a, b) for a, b in zip(again.network.parameters(), whole.network.parameters(), strict=True))
@@ -154,13 +161,8 @@ def test_photos_that_came_since_the_last_call_are_seen(tmp_path: Path) -> None:
     assert foster.plan(**photos).tasks[0].new_images == 8
 
 
-def test_resume_begins_a_run_where_the_folder_holds_none(tmp_path: Path) -> None:
-    assert foster.run(**TINY, folder=tmp_path / "new", resume=True).finished
-
-
-def test_a_plan_takes_the_same_arguments_and_tells_what_the_run_does() -> None:
+def test_a_plan_takes_the_same_arguments_and_tells_what_the_run_does(plain: foster.Result) -> None:
     plan = foster.plan(**TINY)
-    result = foster.run(**TINY)
-    assert result.to_dict()["params_by_task"] == [task.params for task in plan.tasks]
+    assert plain.to_dict()["params_by_task"] == [task.params for task in plan.tasks]
     assert plan.time is None
     assert foster.plan(**TINY, measure=True).time is not None

@@ -26,6 +26,8 @@ def triton_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def leaving_no_trace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    # torch's own function imports its compiler first, which takes seconds.
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", torch._C._set_deterministic_algorithms)
     yield
     torch.use_deterministic_algorithms(False)
 

@@ -19,7 +19,7 @@ FOUR = ("zero", "one", "two", "three")
 
 @pytest.fixture(scope="module")
 def taught_four() -> Learner:
-    learner = small_learner(memory_total=120, epochs_scale=0.03)
+    learner = small_learner(memory_total=120, epochs_scale=0.02)
     learner.learn(digits("zero", "one"))
     learner.learn(digits("two", "three"))
     return learner

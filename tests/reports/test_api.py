@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             synthetic=shape,
             method=method,
             backbone="resnet8",
-            epochs_scale=0.05,
+            epochs_scale=0.01,
             device="cpu",
             folder=runs / method,
         )

@@ -3,10 +3,13 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 from small_learners import digits
 
 from foster.errors import DataError
 from foster.learner.learner import Learner
+from foster.networks import build_backbone
 from foster.reports.archive import open_archives
 from foster.reports.mistakes import calibration_figure, class_rows, confused_pairs, surest_mistakes
 
@@ -61,8 +64,11 @@ def test_the_surest_mistakes_come_first(bundle):
 
 
 def test_in_closed_form_answers_and_their_confidence_are_those_without_the_photo(tmp_path):
+    torch.manual_seed(5)
+    save_file(build_backbone("resnet8").state_dict(), tmp_path / "weights.safetensors")
     images, names = digits("zero", "one", "eight", "nine", last=12)
-    learner = Learner(device="cpu", memory_per_class=4, image_size=64)
+    weights = str(tmp_path / "weights.safetensors")
+    learner = Learner(backbone="resnet8", weights=weights, device="cpu", memory_per_class=4)
     learner.learn(images, names)
     learner.save(tmp_path / "bundle")
     (archive,) = open_archives([tmp_path / "bundle"])
