@@ -246,7 +246,7 @@ def test_photos_can_be_deleted_and_unreadable_ones_are_reported(tmp_path: Path) 
     (folder / "zwei" / "broken.jpg").write_bytes(b"broken")
     (folder / "zwei" / "photo.dng").write_bytes(b"x")
     (folder / "leer").mkdir()
-    learner = longer_learner()
+    learner = small_learner()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         report = learner.learn(folder)
