@@ -9,6 +9,8 @@ import typer
 
 from foster.cli.options import Plugins
 from foster.errors import SettingsError, suggestion
+from foster.settings import toml as toml_text
+from foster.settings.toml import packaged_names, packaged_text
 from foster.system.counts import counted
 
 
@@ -48,8 +50,6 @@ def _echo_entry(name: str, text: str, indent: int) -> None:
 
 
 def _titles(room: str) -> dict[str, str]:
-    from foster.settings.toml import packaged_names, packaged_text
-
     return {name: packaged_text(room, name).splitlines()[0].removeprefix("# ") for name in packaged_names(room)}
 
 
@@ -80,7 +80,6 @@ def _about_backbone(make: Callable[..., Any]) -> str:
 
 
 def _studies() -> dict[str, str]:
-    from foster.settings.toml import packaged_names
     from foster.studies.study import load_study
 
     studies = {name: load_study(name) for name in packaged_names("studies")}
@@ -91,8 +90,8 @@ def _studies() -> dict[str, str]:
 
 
 LISTINGS: dict[str, Callable[[], dict[str, str]]] = {
-    "presets": lambda: _titles("presets"),
-    "recipes": lambda: _titles("recipes"),
+    "presets": partial(_titles, "presets"),
+    "recipes": partial(_titles, "recipes"),
     "methods": _methods,
     "datasets": _datasets,
     "backbones": _backbones,
@@ -104,7 +103,6 @@ LISTINGS: dict[str, Callable[[], dict[str, str]]] = {
 def _shown(kind: str, name: str, listing: dict[str, str]) -> str:
     from foster.settings.base import flat
     from foster.settings.experiment import load_settings
-    from foster.settings.toml import packaged_text
 
     if kind == "presets":  # or a settings file, or the folder of a run
         settings = load_settings(name)
@@ -123,7 +121,6 @@ def method_text(name: str) -> str:
     """One method: its paper and classifier as comments, then all settings with their default values as TOML, each with
     its meaning as a comment."""
     from foster.experiment.results import CLASSIFIERS
-    from foster.settings import toml as toml_text
     from foster.settings.fit import meanings
     from foster.settings.methods import METHOD_SETTINGS
 

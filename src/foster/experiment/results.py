@@ -23,7 +23,6 @@ MAX_RESULTS_BYTES, MAX_TASKS = 64 * 2**20, 10_000
 CLASSIFIERS = {"head": "head", "nearest_mean": "nearest mean"}
 """The classifiers with which every method is evaluated, as tables name them."""
 
-
 Change = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 
 
@@ -134,11 +133,8 @@ class RunResult:
     def shown_variants(self) -> dict[str, VariantResult]:
         """The variants that the method itself names. Every network is also evaluated by its head and by nearest means;
         those are in `variants` only."""
-        return {name: one for name, one in self.variants.items() if not _is_usual(name)}
-
-
-def _is_usual(variant: str) -> bool:
-    return variant in CLASSIFIERS or variant.endswith("_nearest_mean")
+        usual = {name for name in self.variants if name in CLASSIFIERS or name.endswith("_nearest_mean")}
+        return {name: one for name, one in self.variants.items() if name not in usual}
 
 
 READER = TypeAdapter(RunResult)
