@@ -31,18 +31,24 @@ class Colours:
         return torch.empty(len(images), 0), unit_roots(colours)
 
 
-@pytest.fixture
-def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve photos each of three things, told apart by a colour of their own."""
-    monkeypatch.setattr("foster.learner.check.classifier_for", lambda learner, device: Colours())
+    folder = tmp_path_factory.mktemp("clean")
     for number, thing in enumerate(THINGS):
-        (tmp_path / "photos" / thing).mkdir(parents=True)
+        (folder / thing).mkdir()
         chance = np.random.default_rng(number)
         tint = Image.new("RGB", (120, 80), tuple(255 * (k == number) for k in range(3)))
         for k in range(12):
             photo = Image.blend(rendered_photo(thing, chance, (120, 80)), tint, 0.6)
-            photo.save(tmp_path / "photos" / thing / f"{k}.png")
-    return tmp_path / "photos"
+            photo.save(folder / thing / f"{k}.png")
+    return folder
+
+
+@pytest.fixture
+def photos(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("foster.learner.check.classifier_for", lambda learner, device: Colours())
+    return Path(shutil.copytree(clean, tmp_path / "photos"))
 
 
 def found(report: CheckReport) -> dict[str, list[set[str]]]:

@@ -18,7 +18,7 @@ from foster.settings.methods import BicSettings
 
 
 def test_a_correction_changes_alpha_and_beta_of_the_new_classes_alone() -> None:
-    for corrected in course_of("bic", epochs=3).named("correct"):
+    for corrected in course_of("bic").named("correct"):
         newest = f"head.corrections.{corrected.task.index}"
         changed = {key for key, value in corrected.after.items() if not torch.equal(value, corrected.before[key])}
         assert changed == {f"{newest}.alpha", f"{newest}.beta"}
@@ -27,7 +27,7 @@ def test_a_correction_changes_alpha_and_beta_of_the_new_classes_alone() -> None:
 
 
 def test_a_correction_minimises_the_cross_entropy_of_corrected_logits() -> None:
-    corrected = course_of("bic", epochs=3).named("correct")[0]
+    corrected = course_of("bic").named("correct")[0]
     batch = corrected.phase.data
     images = normalised(batch.images)
     terms = corrected.phase.objective(images, batch.labels)
@@ -42,14 +42,14 @@ def test_a_correction_minimises_the_cross_entropy_of_corrected_logits() -> None:
 
 
 def test_learning_moves_no_correction() -> None:
-    for learned in course_of("bic", epochs=3).named("learn"):
+    for learned in course_of("bic").named("learn"):
         corrections = [key for key in learned.before if "corrections" in key]
         assert len(corrections) == 2 * (learned.task.index + 1)
         assert all(torch.equal(learned.before[key], learned.after[key]) for key in corrections)
 
 
 def test_the_validation_part_is_balanced_and_not_learned_from() -> None:
-    course = course_of("bic", epochs=3)
+    course = course_of("bic")
     for learned, corrected in zip(course.named("learn"), course.named("correct"), strict=True):
         held_out = corrected.phase.data.class_counts(learned.task.num_total)
         assert held_out.tolist() == [1] * learned.task.num_total
