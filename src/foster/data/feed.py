@@ -272,11 +272,12 @@ class StreamedFeed(Feed):
                 gathered, coming = coming, thread.submit(self._gather, part, order, views) if part else None
                 if gathered is None:
                     continue
+                send = gathered.result()
                 if self.device.type == "cuda":
                     self._keep_close(begun)
-                    tensors = _beside(self.device, gathered.result())
+                    tensors = _beside(self.device, send)
                 else:
-                    tensors = gathered.result()()
+                    tensors = send()
                 yield from map(self._batch, zip(*(tensor.split(self.batch_size) for tensor in tensors), strict=True))
 
     def _gather(self, part: slice, order: Tensor, views: Sequence[Gather]) -> Callable[[], list[Tensor]]:
