@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def trained(self) -> Knowledge | None:
-        """What was known before, if its network has been trained, so that it is trained on."""
+        """What was known before, where its network was trained; None for a closed form."""
         return None if self.before is None or self.before.is_closed_form else self.before
 
     @property

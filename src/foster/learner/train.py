@@ -283,10 +283,10 @@ def _checks(plan: TrainingPlan, scores: Tensor, exemplar_scores: Tensor, engine:
 def _familiarity(plan: TrainingPlan, method: Method[Any], held_out: Tensor, engine: Engine) -> Familiarity | None:
     """The familiarity of the trained photos; its threshold comes from the held-out photos and their probabilities `[N,
     C]`."""
-    trained = concatenate(plan.train, plan.exemplars_before)
-    features = engine.infer(method.network, trained.stack).features
+    images = concatenate(plan.train, plan.exemplars_before)
+    features = engine.infer(method.network, images.stack).features
     of_held_out = engine.infer(method.network, plan.held_out.stack).features
-    return Familiarity.fitted(features, trained.labels, (held_out, of_held_out))
+    return Familiarity.fitted(features, images.labels, (held_out, of_held_out))
 
 
 def _closed_form_beside(plan: TrainingPlan) -> tuple[FeatureStore | None, float | None]:
