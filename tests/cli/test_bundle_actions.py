@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,15 +79,16 @@ def test_a_file_that_is_named_and_missing_is_a_failure_and_the_others_are_answer
     assert "error: " in done.out.splitlines()[1]
 
 
-def test_confidence_that_is_not_calibrated_is_said_once(command: Command) -> None:
-    learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, training="paper", device="cpu")
-    learner.learn(write_photos(Path("photos"), zero=9, one=9))
-    learner.save("v1")
-    done = command("predict", "v1", "photos", "--unknown", 0.9, "--device", "cpu")
+def test_confidence_that_is_not_calibrated_is_said_once(command: Command, bundle: Path) -> None:
+    learner = foster.load(bundle, device="cpu")
+    learner.knowledge = replace(learner.knowledge, num_calibration_images=0)
+    learner.save("v2")
+    write_photos(Path("photos"), zero=2)
+    done = command("predict", "v2", "photos", "--unknown", 0.9, "--device", "cpu")
     assert done.code == 0
     (line,) = done.err.splitlines()
     assert line.startswith("warning: confidence is not calibrated")
-    assert command("predict", "v1", "photos", "--device", "cpu").err == ""
+    assert command("predict", "v2", "photos", "--device", "cpu").err == ""
 
 
 def test_a_reader_who_leaves_does_not_cost_the_bundle(

@@ -29,13 +29,13 @@ def make_long_ago(checkpoints: CheckpointStore) -> None:
 
 
 def test_a_resumed_run_counts_the_time_of_its_task_before_the_break(tmp_path: Path) -> None:
-    interrupted(tiny_settings(), tmp_path / "run", Interruption(is_boosting, 0))
+    interrupted(tiny_settings("foster", "synthetic.num_classes=4"), tmp_path / "run", Interruption(is_boosting, 0))
     make_long_ago(RunFolder(tmp_path / "run").checkpoints)
     results = resume(tmp_path / "run")
-    first, second, third = results["task_seconds"]
+    first, second = results["task_seconds"]
     assert BEFORE < second < BEFORE + SOON
-    assert max(first, third) < SOON
-    assert results["train_seconds"] == pytest.approx(first + second + third)
+    assert first < SOON
+    assert results["train_seconds"] == pytest.approx(first + second)
 
 
 def test_a_resumed_learn_counts_the_time_before_the_break(bundle: Path, tmp_path: Path) -> None:
