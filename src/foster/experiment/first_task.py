@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from foster.errors import FosterError, SettingsError, short
 from foster.experiment.artifacts import kept_networks
 from foster.experiment.folder import RunFolder
+from foster.experiment.results import RESULTS, read_content
 from foster.settings.base import FREE_SETTINGS, MEMORY_KEYS, flat
 from foster.settings.experiment import Settings
 from foster.system.files import user_path
@@ -48,7 +49,7 @@ def first_task(settings: Settings) -> FirstTask | None:
         raise SettingsError(
             f"first_task_from: '{path}' keeps no network '{variant}' of its first task; run it with keep_networks=true"
         )
-    return FirstTask(file, float(RunFolder(path).read_results()["task_seconds"][0]))
+    return FirstTask(file, float(read_content(path / RESULTS)["task_seconds"][0]))
 
 
 def check_phases(settings: Settings, num_phases: int) -> None:

@@ -38,14 +38,14 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        try:
-            return self.read_results().get("finished") is True
-        except DataError:
-            return False
+        return self.read_results().get("finished") is True
 
     def read_results(self) -> dict[str, Any]:
-        """What `results.json` holds."""
-        return read_content(self.path / RESULTS)
+        """The results of the tasks so far; empty before the first task is learned, and where they cannot be read."""
+        try:
+            return read_content(self.path / RESULTS)
+        except DataError:
+            return {}
 
     def settings(
         self, overrides: Sequence[str] = (), *, plugins: Sequence[str] | None = None, trusts_plugins: bool = False

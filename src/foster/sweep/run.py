@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from foster.data.download import Follower
-from foster.errors import DataError, FosterError, SettingsError, TrainingError
+from foster.errors import FosterError, SettingsError, TrainingError
 from foster.experiment.event_log import State
 from foster.experiment.first_task import first_task
 from foster.experiment.folder import RunFolder, differing_key
@@ -84,7 +83,7 @@ def _name(run: PlannedRun, out: Path, held: Mapping[str, Settings]) -> str:
         if settings.scenario == ours.scenario
         and differing_key(settings.nested(), ours.nested(), counted=run.varied) is None
         and not _reads_elsewhere(settings, ours)
-        and has_same_plugins(_results(out / name), ours)
+        and has_same_plugins(RunFolder(out / name).read_results(), ours)
     ]
     if same:
         # Of several, a finished one: it need not be trained again.
@@ -97,14 +96,6 @@ def _reads_elsewhere(before: Settings, now: Settings) -> bool:
     """Whether two runs have images of their own in two folders. If that of `before` is gone, it was moved."""
     folder, other = before.data_asked.folder, now.data_asked.folder
     return now.has_own_images and folder.is_dir() and folder.resolve() != other.resolve()
-
-
-def _results(folder: Path) -> dict[str, Any]:
-    """The results of the tasks so far; empty before the first task is learned."""
-    try:
-        return RunFolder(folder).read_results()
-    except DataError:
-        return {}
 
 
 def _check(run: PlannedRun, out: Path) -> None:
