@@ -1,6 +1,5 @@
 """What a learner says about itself holds: what was held out, what was lost, and how sure it is."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from small_learners import digits, small_learner, together
 
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
-from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import image_id
 from foster.events import Evaluated, Event
 from foster.learner import train
@@ -26,10 +24,6 @@ from foster.learner.reports import (
 )
 from foster.learner.training_plan import TrainingPlan, plan_training
 from foster.training import task as task_module
-
-
-def ids_of(memory: ExemplarMemory, class_ids: Iterable[int]) -> set[str]:
-    return {image_id(image) for class_id in class_ids for image in memory.stack_of(class_id).tensor}
 
 
 @pytest.fixture
