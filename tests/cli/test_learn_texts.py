@@ -22,9 +22,11 @@ def test_a_learn_says_how_it_was_trained_with_and_the_next_one_keeps_it(command:
     first = command("learn", "photos", "--bundle", "v1", "-q", "--training", "fast", *QUICK, "epochs_scale=0.001")
     write_photos(Path("more"), two=9)
     second = command("learn", "more", "--from", "v1", "--bundle", "v2", "-q", "device=cpu")
+    quick = ("epochs_scale=0.001", "device=cpu")
+    third = command("learn", "more", "--from", "v1", "--bundle", "v3", "-q", "--training", "paper", *quick)
     assert first.err == "", "quiet"
-    lines = [next(line for line in done.out.splitlines() if "trained on, " in line) for done in (first, second)]
-    assert [line.rpartition(" (")[2] for line in lines] == ["training fast)", "training fast)"]
+    lines = [next(line for line in done.out.splitlines() if "trained on, " in line) for done in (first, second, third)]
+    assert [line.rpartition(" (")[2] for line in lines] == ["training fast)", "training fast)", "training paper)"]
 
 
 def test_evaluation_by_class_and_as_json(command: Command, bundle: Path, shelf: Path) -> None:

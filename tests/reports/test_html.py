@@ -20,9 +20,10 @@ from made_once import made_once
 from PIL import Image
 from typer.testing import CliRunner
 
+import foster
 from foster.cli import app
 from foster.reports.archive import open_archives
-from foster.reports.html import THEMED, _class_rows, _run_part, command, page_of, svg, write_report
+from foster.reports.html import THEMED, _class_rows, _learns, _run_part, command, page_of, svg, write_report
 from foster.reports.mistakes import picture
 from foster.reports.style import COLOURS, new_figure, styled
 from foster.settings.experiment import load_settings
@@ -177,9 +178,20 @@ def test_a_report_holds_everything_and_is_small(run_report, bundle_report):
         assert part in learned
 
 
+def test_a_class_that_was_renamed_is_a_line_of_its_own(bundle, tmp_path: Path):
+    learner = foster.load(bundle, device="cpu")
+    learner.rename("0", "zero")
+    learner.save(tmp_path / "renamed")
+    (archive,) = open_archives([tmp_path / "renamed"])
+    lines = _learns(archive)
+    assert [line["title"] for line in lines] == [*["the arguments"] * 2, "renamed a class to zero"]
+    assert lines[-1]["check"] == {}
+
+
 def test_the_first_learn_made_no_known_class_worse(bundle_report):
     first = next(line for line in bundle_report.read_text(encoding="utf-8").split("<tr>") if 'class="date"' in line)
     cells = re.findall(r'<td class="n">(.*?)</td>', first)
+    assert "the arguments" in first
     assert cells[-4:-2] == ["–", "–"]
     assert cells[-1] == "–", "there was none"
 
