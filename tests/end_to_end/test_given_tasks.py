@@ -100,7 +100,8 @@ def test_it_is_measured_by_the_images_of_each_task_and_goes_on_after_a_cut(
     assert foster.load_results(tmp_path / "whole")[0].network.num_classes == 3
 
 
-def test_reports_take_it(folder: Path, tmp_path: Path) -> None:
+def test_reports_take_it(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foster.reports.html.svg", lambda figure: "")  # to write what is drawn takes longer
     start(settings_of(folder, "method=replay"), tmp_path / "run")
     for name, *options in (["table"], ["report", "--out", str(tmp_path / "report.html")]):
         done = CliRunner().invoke(app, [name, str(tmp_path / "run"), *options])

@@ -196,6 +196,13 @@ def test_the_first_learn_made_no_known_class_worse(bundle_report):
     assert cells[-1] == "–", "there was none"
 
 
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are drawn and not written, which takes longer."""
+    monkeypatch.setattr("foster.reports.html.svg", lambda figure: "")
+
+
+@pytest.mark.usefixtures("unrendered")
 def test_what_cannot_be_shown_is_told(kept_runs, tmp_path: Path):
     alone = tmp_path / "alone.json"
     alone.write_bytes((kept_runs["foster"] / "results.json").read_bytes())
@@ -205,6 +212,7 @@ def test_what_cannot_be_shown_is_told(kept_runs, tmp_path: Path):
     assert not any("no runs to draw" in line for line in page.missing), "each figure says what it lacks"
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_an_unfinished_run_has_no_average_in_the_headlines(write_run):
     (run,) = open_archives([write_run("run", accuracy=(99.0, 80.0), finished=False).parent])
     headlines = page_of([run]).headlines

@@ -130,7 +130,11 @@ LAST_PHASES = {"podnet": "finetune", "bic": "correct", "der": "expand"}
 WITHOUT_LATER_PHASES = ("slda", "ridge")
 
 
-@pytest.mark.parametrize("method", [name for name in METHOD_SETTINGS if name != "foster"])
+OTHERS = [name for name in METHOD_SETTINGS if name not in ("foster", "replay", "finetune")]
+"""Replay is resumed after every fault of test_faults.py, and fine-tuning is replay without a memory."""
+
+
+@pytest.mark.parametrize("method", OTHERS)
 def test_every_method_resumes_in_the_middle_of_its_last_phase(method: str, tmp_path: Path, uninterrupted: Reference):
     task = 0 if method in WITHOUT_LATER_PHASES else 1
     place = Interruption(at(events.PhaseStarted, task=task, phase=LAST_PHASES.get(method, "learn")), 0)
