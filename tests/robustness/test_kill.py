@@ -30,7 +30,7 @@ def wait_for_lines(path: Path, num_wanted: int, is_alive: Callable[[], bool]) ->
         time.sleep(0.001)
 
 
-def test_a_run_that_is_killed_three_times_equals_an_uninterrupted_one(
+def test_a_run_that_is_killed_again_and_again_equals_an_uninterrupted_one(
     tmp_path: Path, uninterrupted: Callable[..., Outcome]
 ):
     path, chance, num_kills = tmp_path / "run", random.Random(1993), 0
