@@ -89,12 +89,13 @@ def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener,
         work = partial(go_on, allows_changed_plugin=allows_changed_plugin)
         if folder.is_finished:
             folder.check_same(settings)
-            if not (allows_changed_plugin or has_same_plugins(folder.read_results(), settings)):
+            result = read_result(folder.path / RESULTS)
+            if not (allows_changed_plugin or has_same_plugins(result.content, settings)):
                 raise FolderError(
                     f"a plug-in was edited since the run in '{folder.path}' was finished; choose another folder, "
                     "or take its results as they are: allow_changed_plugin=True"
                 )
-            return Result.of(read_result(folder.path / RESULTS))
+            return Result.of(result)
     try:
         return _result(folder, work(settings, folder, tell, StopRequest()))
     except KeyboardInterrupt as interrupt:

@@ -84,7 +84,7 @@ def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResu
         except FosterError:
             continue  # a file of another kind, a method that is not here, or other settings than today's
         key = wanted.get(_identity(settings))
-        if key and result.finished and has_same_plugins({"environment": result.environment}, settings):
+        if key and result.finished and has_same_plugins(result.content, settings):
             found.setdefault(key, result)
     return found
 
