@@ -20,9 +20,11 @@ from foster.reports.contact_sheet import (
     NUM_COLUMNS,
     TEXT_HEIGHT,
     TILE,
+    Section,
     _fonts,
     check_place,
     draw_check,
+    draw_sections,
     draw_sheet,
 )
 
@@ -132,6 +134,14 @@ def test_a_sheet_of_nothing_and_of_too_much(tmp_path: Path, monkeypatch: pytest.
     findings = tuple(Finding("tiny", (photo(f"a/{k}.jpg"),), "small") for k in range(9))
     pairs = (Finding("duplicate", (photo("a/x.jpg"), photo("a/y.jpg")), "twice"),)
     assert drawn((*findings, *pairs), tmp_path / "much.png")[0] == 5
+
+
+@pytest.mark.parametrize(("ending", "highest"), [("jpg", 65_500), ("webp", 16_383)])
+def test_a_sheet_that_is_too_high_for_its_format_is_one_line(ending: str, highest: int, tmp_path: Path) -> None:
+    sections = [Section("cat", [])] * (highest // (2 * TEXT_HEIGHT) + 1)
+    with pytest.raises(FolderError, match=rf"sheet\.{ending}.*name a \.png"):
+        draw_sections(sections, [], tmp_path / f"sheet.{ending}")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_become_a_picture_is_refused_before_anything_is_looked_at(tmp_path: Path) -> None:

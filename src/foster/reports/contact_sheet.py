@@ -146,7 +146,11 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
     for position, (text, colour) in enumerate(legend):
         write((MARGIN + 3 * position * pitch_x, top), text, colour, 13)
     buffer = BytesIO()
-    sheet.save(buffer, Image.registered_extensions()[path.suffix.lower()])
+    try:
+        sheet.save(buffer, Image.registered_extensions()[path.suffix.lower()])
+    except (OSError, ValueError):
+        size = f"{sheet.width:,} x {sheet.height:,} pixels"
+        raise FolderError(f"cannot write '{path}': {size} are too many for {path.suffix}; name a .png") from None
     write_bytes(path, buffer.getvalue())
 
 
