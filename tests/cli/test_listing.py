@@ -1,5 +1,6 @@
 """Commands that show: presets, methods, table, compare; what they print where, and what they refuse."""
 
+import json
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -38,11 +39,29 @@ def test_a_table_in_a_file_has_all_columns_and_a_line_a_row(run: Command) -> Non
     assert len(rows) == 3
     assert "class orders" in note
     assert run("table", "runs", "--by-task", "--across-orders").code == 2
+    for options, num_groups in (((), 3), (("--across-orders",), 2)):
+        assert len(json.loads(run("table", "runs", "--json", *options).out)) == num_groups
+        assert run("table", "runs", "--markdown", *options).out.count("| foster") == num_groups
 
 
-def test_the_path_that_is_printed_is_that_of_the_figure(run: Command, tmp_path: Path) -> None:
-    assert run("table", "runs", "--figure", "new/curves.svg").out.splitlines()[-1] == "figure: new/curves.svg"
-    assert (tmp_path / "new" / "curves.svg").is_file()
+def test_the_path_that_is_printed_is_that_of_the_figure_and_its_options_are_used(run: Command, tmp_path: Path) -> None:
+    for options, num_panels in (((), 2), (("--across-orders", "--width", "4"), 1)):
+        done = run("table", "runs", "--figure", "new/curves.svg", *options)
+        assert done.out.splitlines()[-1] == "figure: new/curves.svg"
+        drawn = (tmp_path / "new" / "curves.svg").read_text(encoding="utf-8")
+        assert drawn.count('id="axes_') == num_panels
+    assert 'width="288pt"' in drawn
+
+
+def test_what_is_shown_gets_the_options(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr("foster.reports.html.write_report", lambda runs, out, data: told.append(out.write_text("a page") and data))
+    monkeypatch.setattr("foster.reports.style.save_figure", lambda drawn, path: None)
+    monkeypatch.setattr("foster.reports.figures.figure", lambda kind, subjects, data=None: told.append(data))
+    monkeypatch.setattr("foster.reports.watching.watch", lambda path, is_once: told.append(is_once))
+    for words in (("report", "runs", "--data", "a"), ("figure", "exemplars", "runs", "--data", "b"), ("watch", "runs")):
+        run(*words)
+    assert told == [Path("a"), Path("b"), False]
 
 
 @pytest.mark.parametrize("kind", ["presets", "recipes", "methods", "datasets", "backbones", "studies"])

@@ -192,15 +192,20 @@ def test_a_class_that_was_merged_twice_is_forgotten_with_all_its_earlier_names(w
     assert not [name for name in ("zero", "one", "low", "two") if name in told]
 
 
-def test_a_photo_that_was_taken_for_the_forgotten_class_was_wrong_before(weights: Path) -> None:
+def test_a_photo_that_was_taken_for_the_forgotten_class_was_wrong_before(weights: Path, tmp_path: Path) -> None:
     learner = frozen_learner(weights)
-    learned = learner.learn(together(*(digits(name, last=30) for name in ("eight", "one", "nine"))))
+    photos = together(*(digits(name, last=30) for name in ("eight", "one", "nine")))
+    learned = learner.learn(photos)
     store = learner.knowledge.store
     assert bool(((store.answers == 0) & (store.labels > 0)).any()), "some photo must have been taken for an eight"
     (check,) = learner.forget("eight").checks
     assert {entry.name: (entry.num_images, entry.num_right_before) for entry in check.classes} == {
         entry.name: (entry.num_images, entry.num_right_after) for entry in learned.held_out.classes[1:]
     }
+    sums = frozen_learner(weights, features_per_class=0)  # without features, nothing is measured again
+    sums.learn(photos)
+    sums.forget("eight")
+    assert foster.load(sums.save(tmp_path / "rest"), device="cpu").class_names == ("one", "nine")
 
 
 def test_a_renamed_class_has_its_new_name_everywhere(weights: Path, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ def test_the_part_of_a_class_whose_features_are_kept_in_part_is_estimated_as_if_
     labels = [0, 1, 0, 1, 1]
     in_part, without = (store_of(labels, per_class).regrouped([[0]]).statistics for per_class in (2, 0))
     torch.testing.assert_close(in_part.second_moment, without.second_moment)
+    two_gone = store_of([0, 1, 2, 2], per_class=2).regrouped([[2]])
+    torch.testing.assert_close(two_gone.statistics.sums[0], two_gone.features.double().sum(0))
 
 
 def test_the_limit_of_kept_features_counts_those_of_all_learns() -> None:
@@ -31,6 +33,7 @@ def test_the_limit_of_kept_features_counts_those_of_all_learns() -> None:
     without = store.added(some_features(1), torch.tensor([1]), ["a"], 2, 0)
     assert len(without.features) == len(without.rows) == 0, "a lower limit holds for photos of earlier learns, too"
     assert without.statistics.counts.tolist() == [2, 2]
+    assert without.measurable(some_features(1))[0].tolist() == [3]
 
 
 def test_a_photo_without_kept_features_stays_in_the_sums_and_in_the_list() -> None:

@@ -147,6 +147,11 @@ def test_a_method_without_exemplars_forgets_but_does_not_merge(tmp_path: Path) -
     learner = small_learner("lwf", epochs_scale=0.001, validation_share=0.3)
     learner.learn(digits("zero", "one", "two"))
     learner.learn(digits("three"))
+    with pytest.raises(DataError, match="keeps no exemplars"):
+        learner.learn(digits("three", first=40, last=44))
+    with_statistics = small_learner("slda", epochs_scale=0.001)
+    with_statistics.learn(digits("zero", "one", last=8))
+    assert with_statistics.learn(digits("one", first=8, last=12)).more_of == {"one": 4}
     with pytest.raises(DataError, match="'lwf'"):
         learner.merge(["zero", "one"], "both")
     learner.forget("zero")

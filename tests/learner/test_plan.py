@@ -90,6 +90,9 @@ def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monke
         small_learner(memory_total=2).learn(digits("zero", "one", "two"))
     with pytest.raises(SettingsError, match=r"foster\.beta_boost: 1 values"):
         learner.learn(digits("three"))
+    learner.configure(memory_total=3)
+    with pytest.raises(SettingsError, match=r"memory_total.*3.*4"):
+        learner.learn(digits("three"))
     with pytest.raises(DataError, match="labels"):
         learner.learn(tmp_path, labels=["a"])
     with pytest.raises(DeviceError, match="'cuda:99'"):
@@ -101,6 +104,8 @@ def test_wrong_settings_are_found_before_any_photo_is_read(tmp_path: Path, monke
     assert num_read == []
     small_learner().learn(two)
     assert num_read == [8]
+    with pytest.raises(DataError, match=r"limit 0.*max_unreadable"):
+        small_learner(max_unreadable=0).learn([torch.zeros(3, 2, 2, dtype=torch.uint8), *two[0]], ["zero", *two[1]])
 
 
 def test_a_black_square_that_hides_the_whole_image_is_refused_before_training() -> None:

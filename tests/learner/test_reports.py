@@ -1,5 +1,6 @@
 """What a learner says about itself holds: what was held out, what was lost, and how sure it is."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from small_learners import digits, small_learner, together
 
+import foster
 from foster.data.feed import Feed, make_feed
 from foster.data.images import ImageSet
 from foster.data.photos.decode import image_id
@@ -59,6 +61,7 @@ def test_photos_that_come_again_are_not_measured_on_once_they_were_trained_on(
     trained: set[str],
     plans: list[TrainingPlan],
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
     first: str,
     second: str,
     are_listed: bool,
@@ -79,6 +82,9 @@ def test_photos_that_come_again_are_not_measured_on_once_they_were_trained_on(
     assert (fresh.labels == 3).sum() >= 10
     assert not before & {image_id(image) for image in held_out.images}
     assert report.num_held_out == len(fresh)
+    if are_listed:
+        loaded = foster.load(learner.save(tmp_path / "bundle"), device="cpu").knowledge
+        assert torch.equal(loaded.familiarity.statistics.sums, learner.knowledge.familiarity.statistics.sums)
 
 
 def test_a_class_is_not_forgotten_unseen_because_others_have_many_held_out_images() -> None:
@@ -91,6 +97,7 @@ def test_a_class_is_not_forgotten_unseen_because_others_have_many_held_out_image
         learner.learn(more, max_drop=5, training="standard", epochs_scale=0.02, validation_share=0.3, foster=spoilt)
     exemplars = next(check for check in refused.value.report.checks if check.kind == "exemplar")
     assert exemplars.drop > 50
+    assert refused.value.report.uncompared == (), "of the others, exemplars are there to compare"
     assert learner.knowledge is before
 
 

@@ -95,6 +95,8 @@ def test_recipes_that_cannot_be_used_are_refused_with_a_reason(tmp_path: Path) -
     ):
         with pytest.raises(SettingsError, match=words):
             load_settings(PRESET, overrides)
+    with pytest.raises(SettingsError, match=f"or recipe {wrong}"):
+        learner_settings([f"recipe={wrong}"])
 
 
 @pytest.mark.parametrize("name", packaged_names("recipes"))
