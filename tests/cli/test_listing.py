@@ -55,7 +55,12 @@ def test_the_path_that_is_printed_is_that_of_the_figure_and_its_options_are_used
 
 def test_what_is_shown_gets_the_options(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[object] = []
-    monkeypatch.setattr("foster.reports.html.write_report", lambda runs, out, data: told.append(out.write_text("a page") and data))
+
+    def write_report(subjects: list[Path], out: Path, data: Path | None = None) -> None:
+        out.touch()
+        told.append(data)
+
+    monkeypatch.setattr("foster.reports.html.write_report", write_report)
     monkeypatch.setattr("foster.reports.style.save_figure", lambda drawn, path: None)
     monkeypatch.setattr("foster.reports.figures.figure", lambda kind, subjects, data=None: told.append(data))
     monkeypatch.setattr("foster.reports.watching.watch", lambda path, is_once: told.append(is_once))
