@@ -318,7 +318,7 @@ def label_next(
 
 
 def _copy(chosen: "Sequence[WorthLabelling]", folder: Path) -> None:
-    """Copy all photos or none, with a number before each name that keeps their order."""
+    """Copy all photos or none, with a number before each name, which keeps their order. Long names are cut."""
     from foster.bundle.folder import writing_folder
 
     num_digits = len(str(len(chosen)))

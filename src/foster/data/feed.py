@@ -267,7 +267,7 @@ class StreamedFeed(Feed):
         begun: deque[torch.cuda.Event] = deque()
         coming: Future[Callable[[], list[Tensor]]] | None = None
         with ThreadPoolExecutor(max_workers=1) as thread:
-            # One part ahead: the first round only begins a part, the last one only takes one.
+            # One part ahead: the first round only begins to gather, the last one only receives.
             for part in (*self._parts(first_step), None):
                 gathered, coming = coming, thread.submit(self._gather, part, order, views) if part else None
                 if gathered is None:

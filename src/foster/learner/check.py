@@ -193,7 +193,7 @@ def check_photos(
     others = find_photos(test) if test is not None else None
     learner = Learner.load(bundle, device=device) if isinstance(bundle, str | Path) else bundle
     classifier = classifier_for(learner, device) if has_labels_judged or learner else None
-    # One for both: a large JPEG is decoded at a size that depends on it, and equal files must look equal.
+    # The same for both: large JPEGs are decoded at a size that depends on it, and equal files must look equal.
     side = max(classifier.image_size) if classifier else SKETCHED_SIDE
     seen, findings = _look(photos, side, classifier, listener)
     tests, unreadable = _look(others, side, None, listener, is_test=True) if others else ([], [])

@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def trained(self) -> Knowledge | None:
-        """What was known before, where its network was trained; None for a closed form."""
+        """What was known before, if its network was trained; None for a closed form."""
         return None if self.before is None or self.before.is_closed_form else self.before
 
     @property
@@ -129,7 +129,7 @@ def make_plan(
     stop: StopRequest | None = None,
     work: WorkFolder | None = None,
 ) -> Plan:
-    """Decide whether the backbone is trained, which it is, and the size of its images."""
+    """Choose the method, the backbone and the size of its images."""
     began = time.monotonic()
     for name in photos.class_names:
         check_not_unknown(name, f"in {photos.title}")

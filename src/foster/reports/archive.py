@@ -103,7 +103,7 @@ class RunArchive(Archive):
 
     @cached_property
     def settings(self) -> Settings:
-        # A stranger's folder may name any place: whoever looks on keeps pixels in a temporary folder.
+        # A stranger's settings may name any place, so pixels are kept in the system's temporary folder.
         computing = EngineSettings(photo_cache=tempfile.gettempdir())
         settings = RunFolder(self.folder).settings().model_copy(update={"engine": computing})
         return settings.model_copy(update={"data": str(self._data)}) if self._data else settings
