@@ -225,8 +225,11 @@ def with_recipes(data: Mapping[str, Any], recipes: Sequence[str]) -> dict[str, A
 
 
 def with_own_recipe(data: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
-    """Plain data of a settings file in `folder`, laid over the recipe that it names. The settings of a run have all keys
-    already and, of a recipe that was a file, the name alone, which is left as it is."""
+    """Plain data of a settings file in `folder`, laid over the recipe that it names.
+
+    The settings of a run have all keys already. If their recipe was a file, only its name is left, and nothing is laid
+    under them.
+    """
     recipe = str(data.get("recipe", ""))
     if recipe.endswith(".toml"):
         recipe = str(seen_from(folder, recipe))
