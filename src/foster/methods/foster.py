@@ -1,6 +1,7 @@
 """FOSTER: feature boosting and compression for class-incremental learning (ECCV 2022)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from foster.losses import (
 from foster.methods.base import Method
 from foster.methods.quarter_turns import TurnedNetwork, first_phase, with_turned
 from foster.networks.boosted import BoostedNetwork, BoostedOutput, joined
-from foster.networks.modules import beside, both, freeze
+from foster.networks.modules import at_once, beside, both, freeze
 from foster.networks.network import Network, Output
 from foster.settings.methods import FosterSettings
 from foster.training.phase import Evaluate, Phase
@@ -133,10 +134,7 @@ class Foster(Method[FosterSettings]):
         first = self.first if self.recalls_first(task) else None
         freeze(teacher)
 
-        def taught(images: Tensor) -> Output:
-            out = teacher(images)
-            logits = out.logits if first is None else recalled(out.logits, first(images).logits)
-            return Output(logits, out.features)
+        taught = teacher if first is None else partial(recalling, first, teacher)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             if settings.compress_cutmix:
@@ -185,6 +183,12 @@ class Foster(Method[FosterSettings]):
                 network = network.with_new_branch(0)
         network.load_state_dict(weights)
         return network
+
+
+def recalling(first: Network, teacher: nn.Module, images: Tensor) -> Output:
+    """The teacher's output; `first` tells its own classes apart."""
+    first_out, out = at_once([partial(first, images), partial(teacher, images)])
+    return Output(recalled(out.logits, first_out.logits), out.features)
 
 
 def numbered(name: str, number: int, between: str = " ") -> str:

@@ -4,7 +4,7 @@ one."""
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -70,36 +70,42 @@ def on_host(tensor: Tensor) -> Tensor:
 
 
 @functools.cache
-def _side_streams(device: int) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
-    """Two streams of a device, created once: cuBLAS keeps a workspace for every stream."""
-    return torch.cuda.Stream(device), torch.cuda.Stream(device)
+def _side_stream(device: int, parent: int, number: int) -> torch.cuda.Stream:
+    """Stream `number` beside the stream `parent`, created once: cuBLAS keeps a workspace for every stream.
+
+    It waits for `parent` whenever it is used, so memory that `parent` has read can be used again.
+    """
+    return torch.cuda.Stream(device)
 
 
-def _side_stream() -> torch.cuda.Stream:
-    """A side stream other than the current stream."""
-    current = torch.cuda.current_stream()
-    first, second = _side_streams(current.device_index)
-    return second if current == first else first
+def at_once(functions: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The results of functions that do not depend on each other; gradients only reach the last.
+
+    While a CUDA graph is recorded, each but the last runs in a stream of its own, so that the replayed graph overlaps
+    them. Otherwise one runs after the other: outside of a graph, launches take longer than the kernels, and nothing
+    would overlap.
+    """
+    *others, last = functions
+    if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+        with torch.no_grad():
+            results = [function() for function in others]
+        return [*results, last()]
+    main = torch.cuda.current_stream()
+    sides = [_side_stream(main.device_index, main.cuda_stream, number) for number in range(len(others))]
+    results = []
+    for side, function in zip(sides, others, strict=True):
+        side.wait_stream(main)
+        with torch.cuda.stream(side), torch.no_grad():
+            results.append(function())
+    results.append(last())
+    for side in sides:
+        main.wait_stream(side)
+    return results
 
 
 def beside(frozen: Callable[[], Frozen], trained: Callable[[], Trained]) -> tuple[Frozen, Trained]:
-    """The results of both functions; `frozen` runs without gradients.
-
-    While a CUDA graph is recorded, `frozen` runs in a second stream, so that the replayed graph overlaps it with
-    `trained`. Otherwise one runs after the other: outside of a graph, launches take longer than the kernels, and
-    nothing would overlap.
-    """
-    if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
-        with torch.no_grad():
-            first = frozen()
-        return first, trained()
-    main = torch.cuda.current_stream()
-    side = _side_stream()
-    side.wait_stream(main)
-    with torch.cuda.stream(side), torch.no_grad():
-        first = frozen()
-    second = trained()
-    main.wait_stream(side)
+    """The results of both functions; `frozen` runs without gradients, `at_once` with `trained`."""
+    first, second = at_once([frozen, trained])
     return first, second
 
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from foster.networks.closed_form import ClosedFormHead
 from foster.networks.heads import CosineHead, Head
-from foster.networks.modules import freeze, is_frozen, unfreeze
+from foster.networks.modules import at_once, freeze, is_frozen, unfreeze
 
 
 class Backbone(nn.Module):
@@ -86,7 +87,10 @@ class Network(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """The concatenated features of all branches, `[N, feature_size]`, oldest branch first."""
-        features = [branch(images) for branch in self.branches]
+        if torch.is_grad_enabled():
+            features = [branch(images) for branch in self.branches]
+        else:
+            features = at_once([partial(branch, images) for branch in self.branches])
         return features[0] if len(features) == 1 else torch.cat(features, dim=1)
 
     def features_of(self, stages: Sequence[Sequence[Tensor]]) -> Tensor:
