@@ -1,10 +1,12 @@
 """Modules: a frozen one does not change in training, in any of its values, and leaves no gradients."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
-from foster.networks.modules import both, channels_last, evaluating, freeze, is_frozen, training_mode, unfreeze
+from foster.networks.modules import at_once, both, channels_last, evaluating, freeze, is_frozen, training_mode, unfreeze
 
 
 def test_frozen_means_having_parameters_and_training_none() -> None:
@@ -62,6 +64,14 @@ def test_a_teacher_leaves_no_gradients_and_its_student_does() -> None:
     new.sum().backward()
     assert student.weight.grad is not None
     assert teacher.weight.grad is None
+
+
+def test_gradients_reach_the_last_of_functions_that_run_at_once() -> None:
+    layers, images = [nn.Linear(3, 2) for _ in range(3)], torch.randn(5, 3)
+    results = at_once([partial(layer, images) for layer in layers])
+    for layer, result in zip(layers, results, strict=True):
+        torch.testing.assert_close(result, layer(images), atol=0, rtol=0)
+    assert [result.requires_grad for result in results] == [False, False, True]
 
 
 @pytest.mark.gpu

@@ -44,7 +44,7 @@ FIT = FitSettings(epochs=2, learning_rate=0.02)
 BATCH_SIZE = 20
 PHASES = ["boost", "compress", "student", "replay", "coil", "podnet", "adam", "batch", "sharp", "penalty"]
 STUDENT = {"compress_cutmix": 0.5, "compress_old_weight": 1.0}
-"""A student with all that may be asked of one."""
+"""A student with all that may be asked of one; its teacher has several branches."""
 
 
 @pytest.fixture(autouse=True)
@@ -99,9 +99,11 @@ def make_phase(name: str) -> Phase:
     boosted = foster.boosted_network(second)
     if name == "boost":
         return foster.boost(second, boosted)
+    others = [foster.boosted_network(second, 2)] if name == "student" else []
+    teacher = foster.after_boost(second, [boosted, *others])
     with foster.initialising(second, "student"):
         student = boosted.compressed()
-    return foster.compress(second, boosted, student, boosted.old)
+    return foster.compress(second, teacher, student, boosted.old)
 
 
 def with_adam(phase: Phase) -> Phase:
