@@ -11,7 +11,7 @@ def some_features(num: int, seed: int = 0) -> Tensor:
 
 
 def store_of(labels: list[int], per_class: int) -> FeatureStore:
-    """Photos with these class ids, and the features of the first `per_class` of each class."""
+    """Photos with these class ids, and the features of `per_class` of each class."""
     ids = [f"photo-{k}" for k in range(len(labels))]
     empty = FeatureStore.empty(3)
     return empty.added(some_features(len(labels)), torch.tensor(labels), ids, max(labels) + 1, per_class)
@@ -27,13 +27,21 @@ def test_the_part_of_a_class_whose_features_are_kept_in_part_is_estimated_as_if_
 
 def test_the_limit_of_kept_features_counts_those_of_all_learns() -> None:
     store = store_of([0, 1, 0], per_class=2)
-    again = store.added(some_features(3, seed=1), torch.tensor([0, 1, 1]), ["a", "b", "c"], 2, 2)
+    again = store.added(some_features(3, seed=1), torch.tensor([0, 1, 1]), ["a", "y", "z"], 2, 2)
     assert torch.bincount(again.kept_labels).tolist() == [2, 2]
-    assert again.kept_ids == ("photo-0", "photo-1", "photo-2", "b")
+    assert again.kept_ids == ("photo-0", "photo-1", "a", "y"), "those with the smallest ids"
     without = store.added(some_features(1), torch.tensor([1]), ["a"], 2, 0)
     assert len(without.features) == len(without.rows) == 0, "a lower limit holds for photos of earlier learns, too"
     assert without.statistics.counts.tolist() == [2, 2]
     assert without.measurable(some_features(1))[0].tolist() == [3]
+
+
+def test_a_merged_class_keeps_features_of_all_its_parts() -> None:
+    ids = ["1", "3", "5", "2", "4", "6"]
+    parts = FeatureStore.empty(3).added(some_features(6), torch.tensor([0, 0, 0, 1, 1, 1]), ids, 2, 3)
+    again = parts.regrouped([[0, 1]]).added(some_features(1), torch.tensor([0]), ["7"], 1, 3)
+    assert again.kept_ids == ("1", "3", "2")
+    assert torch.equal(again.features, some_features(6)[[0, 1, 3]])
 
 
 def test_a_photo_without_kept_features_stays_in_the_sums_and_in_the_list() -> None:

@@ -72,19 +72,21 @@ class FeatureStore:
     def added(
         self, features: Tensor, labels: Tensor, ids: Sequence[str], num_classes: int, per_class: int
     ) -> "FeatureStore":
-        """With new photos of stored features `[n, d]`. Of each class, old and new together, the features of the first
-        `per_class` photos are kept."""
+        """With new photos of stored features `[n, d]`. Of each class, old and new together, the features of
+        `per_class` photos are kept: those with the smallest ids, a sample that does not depend on the order."""
         statistics = self.statistics.grown(num_classes - self.statistics.num_classes).added(features, labels)
         all_labels = torch.cat((self.labels, labels))
         rows = torch.cat((self.rows, torch.arange(self.num_photos, len(all_labels))))
+        all_ids, label_of = (*self.ids, *ids), all_labels.tolist()
         counts: Counter[int] = Counter()
-        is_kept = []
-        for label in all_labels[rows].tolist():
-            is_kept.append(counts[label] < per_class)
-            counts[label] += 1
-        chosen = torch.tensor(is_kept, dtype=torch.bool)
+        kept_rows = []
+        for row in sorted(rows.tolist(), key=all_ids.__getitem__):
+            counts[label_of[row]] += 1
+            if counts[label_of[row]] <= per_class:
+                kept_rows.append(row)
+        chosen = torch.isin(rows, torch.tensor(kept_rows, dtype=torch.int64))
         return FeatureStore(
-            (*self.ids, *ids),
+            all_ids,
             all_labels,
             torch.cat((self.answers, torch.full_like(labels, NOT_MEASURED))),
             rows[chosen],
