@@ -55,7 +55,8 @@ def test_an_entry_says_what_was_learned_or_mended(entry: dict[str, Any], title: 
     assert entry_title(entry) == title
 
 
-def test_the_last_comparison_is_told_under_the_names_of_now() -> None:
-    learned = {**LEARNED, "checks": {"held-out": CHECK}}
-    assert last_checks([learned, {"renamed": {"cat": "tiger"}}]) == {"held-out": {"tiger": ROW}}
+def test_the_last_comparison_is_told_as_it_was_made() -> None:
+    learned = {**LEARNED, "checks": {"held-out": {"classes": {"cat": ROW, "dog": ROW}}}}
+    merged = {"renamed": {"cat": "pet", "dog": "pet"}}
+    assert last_checks([learned, merged]) == {"held-out": {"cat": ROW, "dog": ROW}}, "not one of them as the new class"
     assert last_checks([learned, {"forgotten": ["dog"], "checks": {}}]) == {}

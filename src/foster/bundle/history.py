@@ -1,6 +1,6 @@
 """The entries of a bundle's history. Known fields are checked when a bundle is read; entries are kept unchanged."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -72,13 +72,7 @@ def entry_title(entry: Mapping[str, Any]) -> str:
     return f"forgot {', '.join(forgotten)}" if forgotten else str(entry.get("source", ""))
 
 
-def last_checks(history: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The checks of the last entry that has some: by kind of images, then by the current name of the class."""
-    checks: dict[str, dict[str, Any]] = {}
-    for entry in history:
-        renamed = entry.get("renamed", {})
-        if "checks" in entry:
-            checks = {kind: dict(check.get("classes", {})) for kind, check in entry["checks"].items()}
-        elif renamed:
-            checks = {kind: {renamed.get(k, k): row for k, row in rows.items()} for kind, rows in checks.items()}
-    return checks
+def last_checks(history: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The checks of the last entry that has some: by kind of images, then by class."""
+    checks: Mapping[str, Any] = next((entry["checks"] for entry in reversed(history) if "checks" in entry), {})
+    return {kind: check.get("classes", {}) for kind, check in checks.items()}
