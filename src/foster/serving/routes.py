@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Form, Query, Request, Response, UploadFile
 from fastapi.responses import PlainTextResponse
@@ -20,7 +20,6 @@ from foster.version import __version__
 
 MOST_FILES = 64
 MOST_FIELDS = 8
-NAME_LENGTH = 120
 NUM_CHOICES = 9
 """Classes that are offered: one for each of the keys 1 to 9."""
 
@@ -41,7 +40,7 @@ router = APIRouter()
 
 
 class BundleName(BaseModel):
-    """The bundle that answered: its folder's name, and the start of the hash of its weights."""
+    """The bundle that answered: its folder's name, and the start of the hash of its `bundle.json`."""
 
     name: str
     version: str
@@ -108,7 +107,7 @@ class NewLabel(BaseModel):
 
 
 class Upload(NamedTuple):
-    """The content of a file, and the last part of its name."""
+    """The name and the content of a file."""
 
     name: str
     content: bytes
@@ -119,20 +118,13 @@ async def read_images(request: Request) -> list[Upload]:
     if request.headers.get("content-type", "").lower().startswith("multipart/"):
         async with request.form(max_files=MOST_FILES, max_fields=MOST_FIELDS) as form:
             files = [value for _, value in form.multi_items() if not isinstance(value, str)]
-            uploads = [Upload(_last_part(file.filename), await file.read()) for file in files]
+            uploads = [Upload(file.filename or "image", await file.read()) for file in files]
     else:
         content = await request.body()
         uploads = [Upload("image", content)] if content else []
     if not uploads:
         raise HTTPException(400, "no image was sent: send its bytes as the body, or a form with files")
     return uploads
-
-
-def _last_part(name: str | None) -> str:
-    """A file's name without folders, as text that can be shown."""
-    last = unquote(name or "").replace("\\", "/").rpartition("/")[2]
-    shown = "".join(character for character in last if character.isprintable())
-    return shown[:NAME_LENGTH] or "image"
 
 
 @router.post("/predict", openapi_extra=IMAGE_BODY)
