@@ -267,7 +267,11 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
     if report.num_repeated:
         repeated = counted(report.num_repeated, "image")
         lines.append(f"left out, learned before or given twice: {repeated}")
-    lines += doubles_lines(report)
+    if report.shared:
+        classes = " and ".join(f"'{printable(name)}'" for name in report.shared.class_names)
+        shared = f"{counted(report.shared.num_photos, 'photo')}, such as {printable(report.shared.example)} ({classes})"
+        hint = "was a folder renamed? 'foster forget --image' takes a photo out of one"
+        lines.append(f"in more than one class: {shared}; {hint}")
     for names in report.similar_names:
         quoted = " and ".join(f"'{printable(name)}'" for name in names)
         lines.append(f"{quoted} are different classes, although their names are alike; 'foster merge' makes one class")
@@ -318,17 +322,6 @@ def _accuracies(report: "LearnReport") -> dict[str, float]:
         return {in_plain_words(name): accuracy for name, accuracy in report.variants.items()}
     names = {report.result: "trained network", CLOSED_FORM_VARIANT: CLOSED_FORM_VARIANT}
     return {names[name]: accuracy for name, accuracy in report.variants.items() if name in names}
-
-
-def doubles_lines(report: "LearnReport") -> list[str]:
-    """Equal photos in several classes, each of which learns them."""
-    if not report.shared:
-        return []
-    names = " and ".join(f"'{printable(name)}'" for name in report.shared.class_names)
-    photos = counted(report.shared.num_photos, "photo")
-    example = f"{printable(report.shared.example)} ({names})"
-    hint = "was a folder renamed? 'foster forget --image' takes a photo out of one"
-    return [f"in more than one class: {photos}, such as {example}; {hint}"]
 
 
 def prediction_line(prediction: "Prediction", width: int) -> str:

@@ -111,14 +111,11 @@ class Knowledge:
         shares = [float(entry.get("held_out_share", 0.0)) for entry in self.history]
         return next((share for share in reversed(shares) if share), 0.0) if self.held_out.num_images else 0.0
 
-    def classifier(
-        self, device: torch.device, temperature: float | None = None, means: Tensor | None = None
-    ) -> Classifier:
+    def classifier(self, device: torch.device, means: Tensor | None = None) -> Classifier:
         """The network on `device`, in single precision. It answers as its method says, by head or by nearest mean; give
         the class means `[C, d]` if they are known already."""
-        calibrated = self.temperature if temperature is None else temperature
         # A copy, since a classifier may go to another device.
-        classifier = Classifier(copy.deepcopy(self.network), self.preprocessing, calibrated).to(device)
+        classifier = Classifier(copy.deepcopy(self.network), self.preprocessing, self.temperature).to(device)
         if not self.is_closed_form and METHOD_SETTINGS[self.method].classifies_by == "nearest_mean":
             if means is None:
                 exemplars = self.images_of(self.exemplars)

@@ -306,13 +306,13 @@ def _with_network_of_groups(
     def features_of(images: ImageSet) -> Tensor:
         return rows[[position[photo_id] for photo_id in images.stack.ids()]]
 
-    def classifier(knowledge: Knowledge, temperature: float | None = None) -> Classifier:
+    def classifier(knowledge: Knowledge) -> Classifier:
         exemplars = knowledge.images_of(knowledge.exemplars)
         means = class_means(features_of(exemplars), exemplars.labels, knowledge.num_classes)
-        return knowledge.classifier(device, temperature, means)
+        return knowledge.classifier(device, means)
 
     after = replace(after, network=_network_of_groups(before, regrouping, learned, features_of))
-    old, new = classifier(before), classifier(after, temperature=1.0)
+    old, new = classifier(before), classifier(after)
     held_out, exemplars = after.images_of(after.held_out), after.images_of(after.exemplars)
     features = features_of(held_out)
     fitted = fit_temperature(new.scores_on_cpu(features), held_out.labels)

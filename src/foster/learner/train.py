@@ -234,7 +234,7 @@ def outcome(
         num_calibration_images=trained.num_calibration_images if trained else 0,
         history=before.history if before else (),
     )
-    classifier = after.classifier(engine.device, temperature=1.0)
+    classifier = after.classifier(engine.device)
     scores = classifier.all_scores(plan.held_out.stack)
     if temperature := fit_temperature(scores, plan.held_out.labels):
         familiarity = _familiarity(plan, method, probabilities(scores, temperature), engine)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from PIL import Image
 from pydantic import BaseModel, Field
 
-from foster.data.photos.decode import MAX_FILE_BYTES, ImageError, decode, readable_formats, upright_size
+from foster.data.photos.decode import MAX_FILE_BYTES, ImageError, decode, image_file, readable_formats, upright_size
 from foster.data.photos.find import find_files, folder_name, shown
 from foster.errors import FolderError, explained
 from foster.learner.prediction import check_not_unknown
@@ -160,6 +160,4 @@ def preview(content: bytes) -> bytes:
     """An image file as a JPEG of at most 1,280 pixels a side, which any browser can show. Raises ImageError."""
     picture = decode(content, target_side=PREVIEW_SIDE // 2)
     picture.thumbnail((PREVIEW_SIDE, PREVIEW_SIDE), Image.Resampling.BILINEAR)
-    file = io.BytesIO()
-    picture.save(file, "JPEG", quality=85)
-    return file.getvalue()
+    return image_file(picture, "JPEG", quality=85)

@@ -1,7 +1,6 @@
 """The bundle that answers. It is loaded, tried out, and exchanged without a pause when the link `current` moves."""
 
 import asyncio
-import io
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from foster.bundle.folder import MANIFEST, BundleError
 from foster.bundle.promotion import LINK
-from foster.data.photos.decode import decode_photo
+from foster.data.photos.decode import decode_photo, image_file
 from foster.evaluation.gradcam import grad_cam
 from foster.learner.familiarity import Unknown
 from foster.learner.learner import Learner
@@ -94,10 +93,7 @@ def _as_png(heat: Tensor) -> bytes:
     values = heat.numpy()
     pixels = colormaps[HEAT_COLOURS](values, bytes=True)
     pixels[..., 3] = np.rint(60 + 120 * values)
-    overlay = Image.fromarray(pixels, "RGBA")
-    file = io.BytesIO()
-    overlay.save(file, "PNG")
-    return file.getvalue()
+    return image_file(Image.fromarray(pixels, "RGBA"), "PNG")
 
 
 def find_link(path: Path) -> Path | None:

@@ -62,11 +62,9 @@ _SIXTEEN_BIT_MODES = frozenset({"I;16", "I;16B", "I;16L", "I;16N"})
 _FIRST_TURNED_ORIENTATION = 5
 """From this EXIF orientation on, width and height are exchanged."""
 
-MISSING = "no such file or folder"
-WITHOUT_HEIC = "a HEIC photo; to read it, install the extra: pip install 'foster-cil[heic]'"
 REASONS: dict[type[Exception], str] = {
     Image.DecompressionBombError: f"too large: more than {2 * MAX_PIXELS:,} pixels",
-    FileNotFoundError: MISSING,
+    FileNotFoundError: "no such file or folder",
     PermissionError: "no permission to read it",
     IsADirectoryError: "it is a folder",
     UnidentifiedImageError: "not an image of a known format",
@@ -114,7 +112,9 @@ def decode(source: ImageLike, target_side: int | None = None) -> Image.Image:
     """
     with _explained():
         if isinstance(source, Tensor):
-            return _from_array(_as_array(source.permute(1, 2, 0) if source.ndim == 3 else source))
+            pixels = source.permute(1, 2, 0) if source.ndim == 3 else source
+            # NumPy has fewer floating-point types.
+            return _from_array((pixels.float() if pixels.is_floating_point() else pixels).numpy(force=True))
         if isinstance(source, np.ndarray):
             return _from_array(source)
         if isinstance(source, Image.Image):
@@ -242,18 +242,21 @@ def shrunk(image: Image.Image, short_side: int) -> NDArray[np.uint8]:
     return np.asarray(image)
 
 
+def image_file(image: Image.Image, form: str, **options: int) -> bytes:
+    """An image as a file of the format `form`."""
+    target = io.BytesIO()
+    image.save(target, form, **options)
+    return target.getvalue()
+
+
 def png_of(pixels: NDArray[np.uint8]) -> bytes:
     """Pixels `[height, width, 3]` as a PNG file."""
-    target = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels)).save(target, "PNG")
-    return target.getvalue()
+    return image_file(Image.fromarray(np.ascontiguousarray(pixels)), "PNG")
 
 
 def jpeg_of(pixels: NDArray[np.uint8]) -> bytes:
     """Pixels `[height, width, 3]` as a JPEG file without any metadata."""
-    target = io.BytesIO()
-    Image.fromarray(pixels).save(target, "JPEG", quality=REENCODED_QUALITY, subsampling=0)
-    return target.getvalue()
+    return image_file(Image.fromarray(pixels), "JPEG", quality=REENCODED_QUALITY, subsampling=0)
 
 
 def image_id(image: Tensor) -> str:
@@ -286,7 +289,8 @@ def _opened(source: str | Path | bytes) -> Iterator[Image.Image]:
         except UnidentifiedImageError:
             file.seek(4)
             if file.read(7) in (b"ftyphei", b"ftyphev", b"ftypmif") and "HEIF" not in readable_formats():
-                raise ImageError(WITHOUT_HEIC) from None
+                reason = "a HEIC photo; to read it, install the extra: pip install 'foster-cil[heic]'"
+                raise ImageError(reason) from None
             raise
         with image:
             yield image
@@ -296,8 +300,6 @@ def _upright_rgb(image: Image.Image) -> Image.Image:
     image.load()
     if image.mode == "F":
         raise ImageError("floating-point pixels have no known range; convert it to 8 or 16 bits")
-    if not (image.width and image.height):
-        raise ImageError(f"it has no pixels ({image.width} x {image.height})")
     upright = image
     with suppress(Exception):  # damaged EXIF says nothing about the pixels
         upright = ImageOps.exif_transpose(image)
@@ -325,20 +327,12 @@ def _on_background(image: Image.Image) -> Image.Image:
     return Image.alpha_composite(background, image).convert("RGB")
 
 
-def _as_array(tensor: Tensor) -> NDArray[Any]:
-    """A tensor of any type as an array of the same shape; NumPy has fewer floating-point types."""
-    tensor = tensor.detach().cpu()
-    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
-
-
 def _from_array(array: NDArray[Any]) -> Image.Image:
     """uint8, uint16, other integers from 0 to 255, bool, or floats from 0 to 1; `[H, W]` or `[H, W, 1|3|4]`."""
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim != 2 and not (array.ndim == 3 and array.shape[2] in (3, 4)):
         raise ImageError(f"an image array is [H, W] or [H, W, 1|3|4], not of shape {array.shape}")
-    if not array.size:
-        raise ImageError(f"it has no pixels ({array.shape[1]} x {array.shape[0]})")
     image = Image.fromarray(np.ascontiguousarray(_eight_bit(array)))
     return _on_background(image) if image.mode == "RGBA" else image.convert("RGB")
 
