@@ -25,7 +25,9 @@ SCALARS = (
 )
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(keys_for(Settings)), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*keys_for(Settings)]), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
@@ -40,7 +42,7 @@ def as_toml(value: Any) -> str:
 
 
 @MANY
-@given(override=st.tuples(st.sampled_from(keys_for(Settings)) | st.text(max_size=20), VALUES))
+@given(override=st.tuples(st.sampled_from([*keys_for(Settings)]) | st.text(max_size=20), VALUES))
 @example(override=("dataset", []))
 @example(override=("method", {}))
 @example(override=("augmentation", [1]))
@@ -53,7 +55,7 @@ def test_an_override_gives_settings_or_one_line(override: tuple[str, Any]):
 
 
 @MANY
-@given(override=st.tuples(st.sampled_from(keys_for(LearnerSettings)) | st.text(max_size=20), VALUES))
+@given(override=st.tuples(st.sampled_from([*keys_for(LearnerSettings)]) | st.text(max_size=20), VALUES))
 @example(override=("training", []))
 @example(override=("image_size", [8, 8, 8]))
 @example(override=("image_size", True))
@@ -80,7 +82,7 @@ def test_a_settings_file_of_any_bytes_gives_settings_or_one_line(content: bytes,
 
 
 @MANY
-@given(data=st.dictionaries(st.sampled_from(keys_for(Settings)), VALUES, max_size=5))
+@given(data=st.dictionaries(st.sampled_from([*keys_for(Settings)]), VALUES, max_size=5))
 def test_a_settings_file_of_known_keys_with_any_values_gives_settings_or_one_line(data: dict[str, Any], tmp_path: Path):
     path = tmp_path / "known.toml"
     path.write_text("\n".join(f"{key} = {as_toml(value)}" for key, value in data.items()), encoding="utf-8")

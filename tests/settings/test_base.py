@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from refusals import refused
 
 from foster.settings.augmentation import Augmentation
+from foster.settings.base import flat
 from foster.settings.datasets import PhotoSettings, SyntheticSettings
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import (
@@ -21,6 +23,22 @@ def test_none_takes_a_memory_budget_away() -> None:
     assert (settings.memory_total, settings.memory_per_class) == (None, 5)
     assert "memory_per_class" in refused("memory_total=none")
     assert load_settings("digits", ["memory_total=none", "method=finetune"]).memory_total is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("order_seed", "3"),
+        ("learning_rate_scale", "0.5"),
+        ("foster.boost.max_gradient", "1.0"),
+        ("augmentation.resized_crop", "[0.2, 1.0]"),
+    ],
+)
+def test_none_takes_any_optional_setting_away(key: str, value: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(load_settings("digits", [f"{key}={value}"]).toml())
+    assert key in flat(load_settings(str(path)).nested())
+    assert flat(load_settings(str(path), [f"{key}=none"]).complete())[key] is None
 
 
 def test_a_part_of_a_schedule_is_changed_without_losing_the_rest(tmp_path: Path) -> None:

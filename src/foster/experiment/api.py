@@ -43,7 +43,7 @@ def run(
 
     `source` is a preset's name, a settings file or a run's folder; without one, the keywords say everything. Every
     other keyword is a setting: `method="wa"`, a table such as `wa={"later": {"epochs": 50}}`, which changes only the
-    keys that it names, or a dotted key, `**{"wa.later.epochs": 50}`. `memory_total=None` unsets that key.
+    keys that it names, or a dotted key, `**{"wa.later.epochs": 50}`. `None` unsets an optional key: `memory_total=None`.
 
     With a `folder`, everything is written there, as by `foster run`. `resume=True` continues an interrupted run, or
     begins one if the folder holds none; a finished run is not trained again. If a plug-in was edited meanwhile, the run

@@ -31,9 +31,6 @@ PRETRAINED_RATE = 0.1
 COMMAND_LINE = "on the command line"
 """The usual place of overrides, in messages."""
 
-UNSETTABLE = frozenset({"memory_total", "memory_per_class", "order_seed"})
-"""Keys that `key=none` on the command line unsets."""
-
 MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
 """Settings without effect for a method without a memory."""
 
@@ -141,17 +138,17 @@ class CommonSettings(Frozen):
 
 
 @cache
-def keys_of(model: type[Frozen], skip: str = "") -> tuple[str, ...]:
-    """Every dotted key of a settings class, with those of nested settings."""
-    keys: list[str] = []
+def keys_of(model: type[Frozen], skip: str = "") -> Mapping[str, bool]:
+    """Every dotted key of a settings class, with those of nested settings; and whether it may be None."""
+    keys: dict[str, bool] = {}
     for name, field in model.model_fields.items():
         if name == skip:
             continue
         kinds = [field.annotation, *get_args(field.annotation)]  # of `Table | None` and `str | Table`, both members
         tables = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Frozen)]
-        keys += [] if tables == kinds else [name]
-        keys += [f"{name}.{key}" for table in tables for key in keys_of(table)]
-    return tuple(keys)
+        keys |= {} if tables == kinds else {name: type(None) in kinds}
+        keys |= {f"{name}.{key}": is_optional for table in tables for key, is_optional in keys_of(table).items()}
+    return keys
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -194,7 +191,7 @@ def validated(model: type[Model], data: Any, origin: str, prefix: str = "") -> M
         raise SettingsError(f"{key}: this key is missing (in {origin})")
     if first["type"] == "extra_forbidden":
         if issubclass(model, CommonSettings):
-            hint = key_hint(key, keys_for(model), model.listing)
+            hint = key_hint(key, [*keys_for(model)], model.listing)
         else:
             hint = key_hint(key, [prefix + known for known in keys_of(model)])
         raise SettingsError(f"unknown key '{key}'{hint} (in {origin})")
@@ -238,10 +235,10 @@ def with_own_recipe(data: Mapping[str, Any], folder: Path | None) -> dict[str, A
     return {**laid_over(read_recipe(recipe), data), "recipe": Path(recipe).stem}
 
 
-def keys_for(model: type[CommonSettings]) -> list[str]:
-    """Every dotted key of a settings class, with those of all methods."""
-    sections = [f"{name}.{key}" for name, options in METHOD_SETTINGS.items() for key in keys_of(options)]
-    return [*keys_of(model, skip="options"), *sections]
+def keys_for(model: type[CommonSettings]) -> dict[str, bool]:
+    """Every dotted key of a settings class, with those of all methods; and whether it may be None."""
+    sections = {name: keys_of(options) for name, options in METHOD_SETTINGS.items()}
+    return {**keys_of(model, skip="options"), **flat(sections)}
 
 
 def apply_overrides(
@@ -260,7 +257,7 @@ def apply_overrides(
             raise SettingsError(f"'{override}' is not of the form key=value")
         if key not in keys and not any(known.startswith(f"{key}.") for known in keys):
             method = str(data.get("method", DEFAULT_METHOD))
-            raise SettingsError(f"unknown key '{key}'{key_hint(key, keys, model.listing, method)} ({asked})")
+            raise SettingsError(f"unknown key '{key}'{key_hint(key, [*keys], model.listing, method)} ({asked})")
         if override in parts:
             data["augmentation"] = augmentation_table(model.augmentation_asked(data), origin)
         table = data
@@ -270,7 +267,7 @@ def apply_overrides(
                 table[parent] = {}
             table = table[parent]
         # None, not the key's absence: `data` may be changes to settings that have it.
-        table[last] = None if text == "none" and key in UNSETTABLE else toml_value(text)
+        table[last] = None if text == "none" and keys.get(key) else toml_value(text)
 
 
 def check_used(overrides: Sequence[str], settings: CommonSettings, asked: str = COMMAND_LINE) -> None:
