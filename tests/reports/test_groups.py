@@ -127,6 +127,14 @@ def test_runs_of_an_edited_plug_in_are_apart_from_those_before(write_run):
     assert [group.name for group in groups_of(*paths[1:])] == ["stranger"]
 
 
+def test_runs_of_several_processes_are_apart_from_those_of_one(write_run):
+    paths = [
+        write_run(str(seed), seed=seed, settings=settings(f"seed={seed}"), environment={"device": "CPU", **processes})
+        for seed, processes in ((1, {"processes": 1}), (2, {"processes": 2}), (3, {}))
+    ]
+    assert {group.name: len(group.runs) for group in groups_of(*paths)} == {"foster": 2, "foster processes=2": 1}
+
+
 @pytest.mark.parametrize(
     "other",
     [

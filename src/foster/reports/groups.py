@@ -219,14 +219,16 @@ def _told_of(run: RunResult, settings: Told, preset: str | None, varied: Set[tup
 
 def learning_settings(run: RunResult) -> dict[str, Any]:
     """The settings that decide what the run learns within its scenario, by dotted key:
-    `{"foster": {"beta": 1}}` -> `{"foster.beta": 1}`; and the first digits of the hash of each of its plug-ins."""
+    `{"foster": {"beta": 1}}` -> `{"foster.beta": 1}`; the number of its processes, each of which has a part of every
+    batch; and the first digits of the hash of each of its plug-ins."""
     method = METHOD_SETTINGS.get(run.method, MethodSettings)
     silent = TOLD_ELSEWHERE | (frozenset() if method.uses_memory else MEMORY_KEYS)
     settings = _decided(flat({key: value for key, value in run.settings.items() if key not in silent}), run.method)
     settings = {key: value for key, value in settings.items() if key != "augmentation"}  # it has a column of its own
     plugins = run.environment.get("plugins")
     versions = plugins.items() if isinstance(plugins, dict) else ()
-    return settings | {f"plugins.{name}": str(version)[:8] for name, version in versions}
+    processes = {"processes": run.environment.get("processes", 1)}
+    return settings | processes | {f"plugins.{name}": str(version)[:8] for name, version in versions}
 
 
 def _decided(settings: dict[str, Any], method: str) -> dict[str, Any]:
@@ -272,7 +274,7 @@ def _settings_of(preset: str | None, method: str, recipe: str, kind: type[Method
     complete = (
         {} if isinstance(usual["augmentation"], dict) else {"augmentation": Augmentation().model_dump(mode="json")}
     )
-    facts = flat(usual | complete)
+    facts = flat(usual | complete | {"processes": 1})
     if kind is None:  # what is usual for the method is not known
         facts = {key: value for key, value in facts.items() if not key.startswith(f"{method}.")}
     return _decided(facts, method)
