@@ -20,7 +20,7 @@ from foster.experiment.folder import RunFolder
 from foster.sweep import cluster, run
 from foster.sweep.cluster import connected
 from foster.sweep.grid import plan_runs
-from foster.sweep.job import LOST, Job, RunStatus, Slot
+from foster.sweep.job import LOST, Job, RunStatus, Slot, environment_for
 
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="ray is not installed")
 
@@ -112,7 +112,7 @@ class _LocalRay:
     def __init__(self) -> None:
         self.shares: list[dict[str, float]] = []
         self.connections: list[dict[str, Any]] = []
-        self.gpus = 0.0
+        self.cpus, self.gpus = 1.0, 0.0
 
     def init(self, **options: Any) -> None:
         self.connections.append(options)
@@ -121,7 +121,7 @@ class _LocalRay:
         self.connections.clear()
 
     def nodes(self) -> list[dict[str, Any]]:
-        resources = {"CPU": 1.0, **({"GPU": self.gpus} if self.gpus else {})}
+        resources = {"CPU": self.cpus, **({"GPU": self.gpus} if self.gpus else {})}
         return [{"Alive": is_alive, "Resources": resources} for is_alive in (True, True, False)]
 
     def remote(self, kind: type) -> Any:
@@ -174,6 +174,18 @@ def test_every_living_machine_has_its_places_and_a_process_its_share(local: _Loc
         ]
         wait_until(lambda: all(process.poll() == 0 for process in started))
     assert local.shares == [{"num_cpus": 0.25}, {"num_cpus": 0.0, "num_gpus": 0.5}]
+
+
+@pytest.mark.parametrize(("slot", "num_threads"), [(Slot(is_remote=True), "6"), (Slot("any", is_remote=True), "4")])
+def test_runs_that_share_a_machine_of_a_cluster_share_its_cores(
+    slot: Slot, num_threads: str, local: _LocalRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    local.cpus, local.gpus, log = 25.0, 2.0, tmp_path / "log"
+    with connected("local", jobs_per_gpu=3, jobs=4) as found:
+        process = found.start(["/bin/sh", "-c", "echo $OMP_NUM_THREADS"], environment_for(8), log, slot)
+        wait_until(lambda: process.poll() == 0)
+    assert log.read_text().split() == [num_threads]
 
 
 def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(

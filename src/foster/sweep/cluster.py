@@ -81,17 +81,34 @@ class Cluster:
 
     def slots(self, runs: Sequence[PlannedRun]) -> list[Slot]:
         """The slots for these runs on the machines that are alive."""
-        nodes = [node for node in _ray().nodes() if node["Alive"]]
-        num_gpus = int(sum(node["Resources"].get("GPU", 0) for node in nodes))
+        machines = _machines()
+        num_gpus = int(sum(machine.get("GPU", 0) for machine in machines))
         on_gpus = [Slot("any", is_remote=True)] * self.jobs_per_gpu * num_gpus
-        return needed_slots(runs, on_gpus, [Slot(is_remote=True)] * self.jobs * len(nodes))
+        return needed_slots(runs, on_gpus, [Slot(is_remote=True)] * self.jobs * len(machines))
+
+    def cores(self, is_on_gpu: bool) -> float:
+        """The cores for each of the runs that share a machine, on the machine where that is fewest."""
+        machines = [machine for machine in _machines() if machine.get("CPU") and (machine.get("GPU") or not is_on_gpu)]
+        shares = [
+            machine["CPU"] / (self.jobs_per_gpu * machine["GPU"] if is_on_gpu else self.jobs) for machine in machines
+        ]
+        return min(shares, default=1.0)
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path, slot: Slot) -> RemoteProcess:
-        share: dict[str, float] = {"num_cpus": 1.0 / self.jobs}
+        cores = self.cores(slot.gpu is not None)
+        share: dict[str, float] = {"num_cpus": cores if cores < 1 else int(cores)}  # Ray takes whole numbers above 1
         if slot.gpu is not None:
             share = {"num_cpus": 0.0, "num_gpus": 1.0 / self.jobs_per_gpu}
         actor = _ray().remote(_Runner).options(max_concurrency=3, **share).remote()
-        return RemoteProcess(actor, actor.run.remote(list(command), dict(environment), str(log)))
+        threads = os.environ.get("OMP_NUM_THREADS", str(max(1, int(cores))))
+        return RemoteProcess(
+            actor, actor.run.remote(list(command), {**environment, "OMP_NUM_THREADS": threads}, str(log))
+        )
+
+
+def _machines() -> list[dict[str, float]]:
+    """The resources of each machine that is alive."""
+    return [node["Resources"] for node in _ray().nodes() if node["Alive"]]
 
 
 def _ray() -> Any:
