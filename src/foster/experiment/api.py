@@ -13,7 +13,8 @@ from foster.experiment.folder import RunFolder
 from foster.experiment.parts import has_same_plugins
 from foster.experiment.plan import Plan, make_plan, measured_plan
 from foster.experiment.results import RESULTS, read_result
-from foster.experiment.run import Finished, begin, go_on
+from foster.experiment.run import begin, go_on
+from foster.networks.network import Network
 from foster.reports.api import Result
 from foster.settings.base import check_used, flat
 from foster.settings.experiment import Settings, load_settings
@@ -43,7 +44,8 @@ def run(
 
     `source` is a preset's name, a settings file or a run's folder; without one, the keywords say everything. Every
     other keyword is a setting: `method="wa"`, a table such as `wa={"later": {"epochs": 50}}`, which changes only the
-    keys that it names, or a dotted key, `**{"wa.later.epochs": 50}`. `None` unsets an optional key: `memory_total=None`.
+    keys that it names, or a dotted key, `**{"wa.later.epochs": 50}`. `memory_total=None` unsets that optional
+    key.
 
     With a `folder`, everything is written there, as by `foster run`. `resume=True` continues an interrupted run, or
     begins one if the folder holds none; a finished run is not trained again. If a plug-in was edited meanwhile, the run
@@ -83,7 +85,7 @@ def plan(
 
 
 def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener, allows_changed_plugin: bool) -> Result:
-    work: Callable[..., Finished] = begin
+    work: Callable[..., Network] = begin
     if resume and folder.holds_run:
         settings = settings.model_copy(update={"data": settings.data or folder.settings().data})
         work = partial(go_on, allows_changed_plugin=allows_changed_plugin)
@@ -104,8 +106,8 @@ def _run_in(folder: RunFolder, settings: Settings, resume: bool, tell: Listener,
         raise
 
 
-def _result(folder: RunFolder, finished: Finished) -> Result:
-    return Result.of(read_result(folder.path / RESULTS), finished.network)
+def _result(folder: RunFolder, network: Network) -> Result:
+    return Result.of(read_result(folder.path / RESULTS), network)
 
 
 def _settings(source: str | Path | None, keywords: Mapping[str, Any]) -> Settings:
