@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,7 +31,6 @@ from foster.system.signals import Stopped, stop_on_signals
 
 if TYPE_CHECKING:
     from foster.experiment.folder import RunFolder
-    from foster.experiment.run import Finished
     from foster.settings.experiment import Settings
 
 Out = Annotated[
@@ -109,15 +108,14 @@ def resume(
 
 def launch(
     settings: "Settings", path: Path, *, quiet: bool = False, is_shown: bool = True, has_tensorboard: bool = False
-) -> dict[str, Any]:
+) -> None:
     """Begin a run of `settings` in the folder `path`."""
     from foster.experiment.folder import RunFolder
     from foster.experiment.run import begin
 
-    results = _watched(begin, settings, RunFolder(path), quiet, has_tensorboard)
+    _watched(begin, settings, RunFolder(path), quiet, has_tensorboard)
     if is_shown:
         _show_results(path)
-    return results
 
 
 def _show_results(path: Path) -> None:
@@ -130,25 +128,21 @@ def _show_results(path: Path) -> None:
 
 
 def _watched(
-    work: "Callable[..., Finished]", settings: "Settings", folder: "RunFolder", quiet: bool, has_tensorboard: bool
-) -> dict[str, Any]:
+    work: Callable[..., object], settings: "Settings", folder: "RunFolder", quiet: bool, has_tensorboard: bool
+) -> None:
     """Train with progress on the terminal; a signal stops the run after the current step."""
     from foster.experiment.folder import RunFolder
     from foster.reports.progress import progress_for
     from foster.reports.tensorboard import with_tensorboard
     from foster.system.processes import joined
 
-    with (
-        stop_on_signals() as stop,
-        joined() as team,
-        ExitStack() as ends,
-    ):
+    with stop_on_signals() as stop, joined() as team, ExitStack() as ends:
         listener = ends.enter_context(progress_for(quiet=quiet)) if team.is_first else events.ignore
         written_to = RunFolder(folder.path, is_written=team.is_first)
         if has_tensorboard and team.is_first:
             listener = ends.enter_context(with_tensorboard(listener, folder.path))
         try:
-            return work(settings, written_to, listener, stop).results
+            work(settings, written_to, listener, stop)
         except Stopped as stopped:
             if folder.holds_run:
                 stopped.add_hint(f"all is saved; continue with: {folder.resume_command(settings)}")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
@@ -262,15 +262,8 @@ class Experiment:
         self._listener(event)
 
 
-class Finished(NamedTuple):
-    """What `results.json` holds, and the network after the last task."""
-
-    results: dict[str, Any]
-    network: Network
-
-
-def begin(settings: Settings, folder: RunFolder, listener: events.Listener, stop: StopRequest) -> Finished:
-    """A new run in a folder that holds nothing yet."""
+def begin(settings: Settings, folder: RunFolder, listener: events.Listener, stop: StopRequest) -> Network:
+    """A new run in a folder that holds nothing yet; returns the network after the last task."""
     folder.check_free(settings)
     # Data, device, backbone and a first task that is taken over are checked here, before the folder is made.
     experiment = Experiment(settings, folder, listener, stop)
@@ -288,7 +281,7 @@ def go_on(
     stop: StopRequest,
     *,
     allows_changed_plugin: bool = False,
-) -> Finished:
+) -> Network:
     """Continue the run in the folder from its newest checkpoint; only `FREE_SETTINGS` may differ from its own."""
     folder.check_same(settings)
     experiment = Experiment(settings, folder, listener, stop, allows_changed_plugin=allows_changed_plugin)
@@ -297,10 +290,11 @@ def go_on(
         return _finish(experiment)
 
 
-def _finish(experiment: Experiment) -> Finished:
+def _finish(experiment: Experiment) -> Network:
     try:
-        return Finished(experiment.run(), experiment.method.network)
+        experiment.run()
     except FosterError as error:
         with suppress(FolderError):  # the error itself is raised in any case
             experiment.folder.note(events.RunFailed(str(error)))
         raise
+    return experiment.method.network
