@@ -23,7 +23,7 @@ IN_RUN_NAME = frozenset(
 )
 """Keys that `Settings.run_name` contains."""
 
-_CLOSING = {"[": "]", "{": "}"}
+QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 
 @dataclass(frozen=True)
@@ -124,24 +124,17 @@ def default_folder(source: str) -> Path:
 
 def split_values(text: str) -> list[str]:
     """Split `text` at commas, except inside brackets, braces and quotes."""
-    values, value, expected, quote = [], "", [""], ""
-    for letter in text:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "\"'":
-            quote = letter
-        elif letter in _CLOSING:
-            expected.append(_CLOSING[letter])
-        elif letter == expected[-1]:
-            expected.pop()
-        elif letter == "," and len(expected) == 1:
-            values.append(value.strip())
-            value = ""
-            continue
-        value += letter
-    if quote or len(expected) > 1:
-        raise SettingsError(f"'{text}' lacks a closing {quote or expected[-1]} (on the command line)")
-    return [*values, value.strip()]
+    values: list[str] = []
+    lacking: list[str] = []
+    for part in text.split(","):
+        value = f"{values.pop()},{part}" if lacking else part
+        outside = QUOTED.sub("", value)
+        lacking = [quote for quote in "\"'" if quote in outside]
+        lacking += [closing for opening, closing in ("[]", "{}") if outside.count(opening) > outside.count(closing)]
+        values.append(value)
+    if lacking:
+        raise SettingsError(f"'{text}' lacks a closing {lacking[0]} (on the command line)")
+    return [value.strip() for value in values]
 
 
 def _axis(override: str) -> tuple[str, list[str]]:
