@@ -2,6 +2,7 @@
 
 import tomllib
 
+import numpy as np
 import pytest
 
 from foster.settings.toml import dumps, value_text
@@ -18,6 +19,11 @@ def test_one_value_is_one_line_that_reads_back_as_it_was(value: object) -> None:
     text = value_text(value)
     assert "\n" not in text
     assert repr(tomllib.loads(f"value = {text}")["value"]) == repr(value)
+
+
+@pytest.mark.parametrize("value", [np.int64(3), np.float32(0.5), np.bool_(True), np.array([[1, 2], [3, 4]])])
+def test_what_numpy_holds_is_written_as_what_python_holds(value: np.generic) -> None:
+    assert value_text([value]) == value_text([value.tolist()])
 
 
 @pytest.mark.parametrize("value", [object(), b"bytes", [None]])

@@ -4,7 +4,6 @@ import json
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +66,8 @@ def value_text(value: Any) -> str:
         return f"[{', '.join(map(value_text, value))}]"
     if value is None:
         raise TypeError("TOML has no null")
-    # JSON writes texts, numbers and truth values as TOML does. NumPy's numbers become Python's.
-    return json.dumps(value, ensure_ascii=False, default=_python_number)
-
-
-def _python_number(value: Any) -> Any:
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value)
-    raise TypeError(f"cannot write {type(value).__name__} as TOML")
+    # JSON writes texts, numbers and truth values as TOML does. NumPy's numbers and arrays become Python's.
+    return value_text(value.tolist()) if hasattr(value, "tolist") else json.dumps(value, ensure_ascii=False)
 
 
 def _without_none(value: Any) -> Any:
