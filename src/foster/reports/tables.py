@@ -5,7 +5,7 @@ import io
 import json
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
@@ -69,22 +69,15 @@ class Grid:
         note = [Text(self.note, style="italic")] if self.note else []
         return Rendered(Text(self.title, style="bold"), table, *note, Text(""))
 
-    def without(self, name: str) -> "Grid":
-        """The table without one column."""
-        column = self.header.index(name)
-        header, *rows = (line[:column] + line[column + 1 :] for line in (self.header, *self.rows))
-        best = frozenset((row, k - (k > column)) for row, k in self.best if k != column)
-        num_names = self.num_names - (column < self.num_names)
-        return replace(self, header=header, rows=tuple(rows), num_names=num_names, best=best)
-
     def with_shared_names_in_title(self) -> "Grid":
         """The table with names that all rows share moved to the title."""
-        grid = self
-        for name, *cells in list(zip(self.header, *self.rows, strict=True))[1 : self.num_names]:
-            if len(set(cells)) == 1:
-                shared = f", {name} {cells[0]}" if cells[0] not in ("", ABSENT) else ""
-                grid = replace(grid.without(name), title=f"{grid.title}{shared}")
-        return grid
+        columns = [*zip(self.header, *self.rows, strict=True)]
+        shared = [column for column in columns[1 : self.num_names] if len(set(column[1:])) == 1]
+        told = [f"{name} {cell}" for name, cell, *_ in shared if cell not in ("", ABSENT)]
+        kept = [index for index, column in enumerate(columns) if column not in shared]
+        header, *rows = zip(*(columns[index] for index in kept), strict=True)
+        best = frozenset((row, kept.index(index)) for row, index in self.best)
+        return Grid(", ".join([self.title, *told]), header, tuple(rows), self.num_names - len(shared), self.note, best)
 
     def markdown(self) -> str:
         rules = ["---" if index < self.num_names else "---:" for index in range(len(self.header))]
