@@ -94,33 +94,30 @@ def check_divides(batch_size: int) -> None:
 
 def barrier() -> None:
     """Wait until all processes have called it."""
-    if not process_group().is_alone:
-        agreed(False)
+    highest(0)
+
+
+def highest(number: int) -> int:
+    """The highest of the processes' numbers. All processes must call it together."""
+    if process_group().is_alone:
+        return number
+    import torch
+    from torch import distributed
+
+    numbers = torch.tensor([number])
+    distributed.all_reduce(numbers, distributed.ReduceOp.MAX)
+    return int(numbers.item())
 
 
 def agreed(is_wanted: bool) -> bool:
     """True on every process if it is wanted on any. All processes must call it together."""
-    if process_group().is_alone:
-        return is_wanted
-    import torch
-    from torch import distributed
-
-    flag = torch.tensor([int(is_wanted)])
-    distributed.all_reduce(flag, distributed.ReduceOp.MAX)
-    return bool(flag.item())
+    return bool(highest(is_wanted))
 
 
 def share_stop(stop: StopRequest) -> None:
     """If any process was asked to stop, all are. All processes must call it together."""
-    if process_group().is_alone:
-        return
-    import torch
-    from torch import distributed
-
-    number = torch.tensor([stop.signal_number])
-    distributed.all_reduce(number, distributed.ReduceOp.MAX)
-    if number.item():
-        stop.set(int(number.item()))
+    if number := highest(stop.signal_number):
+        stop.set(number)
 
 
 def add_up(values: "Tensor") -> "Tensor":
