@@ -117,7 +117,7 @@ def build_method(settings: Settings, scenario: Scenario, engine: Engine, followe
 
 def _unlabeled(settings: Settings, image_size: tuple[int, int], follower: Follower) -> ImageSet | None:
     source = settings.options.unlabeled_source
-    return load_unlabeled(source, image_size, settings.data_dir, follower) if source else None
+    return load_unlabeled(source, image_size, settings.data_asked.data_dir, follower) if source else None
 
 
 def check_data(settings: Settings, follower: Follower) -> None:

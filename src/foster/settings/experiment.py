@@ -128,13 +128,9 @@ class Settings(CommonSettings):
         return None
 
     @property
-    def data_dir(self) -> Path | None:
-        return Path(self.data) if self.data else None
-
-    @property
     def data_asked(self) -> Asked:
         """The settings that concern the dataset."""
-        return Asked(self.synthetic, self.data_dir, self.photos, self.seed)
+        return Asked(self.synthetic, Path(self.data) if self.data else None, self.photos, self.seed)
 
     @property
     def has_own_images(self) -> bool:
