@@ -26,6 +26,7 @@ from foster.learner.mending import _with_names
 from foster.learner.reports import SharedPhotos
 from foster.learner.work_folder import WorkFolder
 from foster.networks import build_backbone
+from foster.networks.statistics import SHRINKAGE, discriminants_of_few
 from foster.settings.learner_defaults import PRETRAINED
 from foster.system.signals import Stopped, StopRequest
 
@@ -52,7 +53,7 @@ def head(learner: Learner) -> Tensor:
 def scale_of_head(learner: Learner) -> float:
     """What the weights that follow from the sums were divided by."""
     store = learner.knowledge.store
-    weight, _ = closed_form.linear_discriminants(store.statistics)
+    weight, _ = discriminants_of_few(store.statistics, SHRINKAGE)
     return float((weight - weight.mean(0)).norm() / head(learner).norm())
 
 
@@ -150,7 +151,7 @@ def test_with_sums_alone_the_head_is_the_same(weights: Path, tmp_path: Path) -> 
     torch.testing.assert_close(direction(sums), direction(full), rtol=1e-4, atol=1e-6)
     assert scale_of_head(sums) == pytest.approx(scale, rel=1e-4), "no photo is measured, so confidence stays as it was"
     store = foster.load(sums.save(tmp_path / "sums"), device="cpu").knowledge.store
-    assert (len(store.features), store.num_photos) == (0, 160)
+    assert (len(store.features), len(store.ids)) == (0, 160)
     assert int((store.answers >= 0).sum()) == 40, "those of the last learn are still known"
     reports = [learner.forget("two") for learner in learners]
     assert [report.is_estimated for report in reports] == [False, True]

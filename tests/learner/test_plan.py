@@ -41,7 +41,7 @@ def test_a_small_backbone_that_is_asked_for_sees_small_images_for_good() -> None
     learner = foster.Learner(backbone="resnet8", epochs_scale=0.001, memory_total=40, device="cpu")
     images = np.random.default_rng(0).integers(0, 256, (16, 70, 100, 3), dtype=np.uint8)
     learner.learn([*images[:8]], labels=["a", "b"] * 4)
-    assert (learner.knowledge.backbone, learner.resizing.size) == ("resnet8", (32, 32))
+    assert (learner.knowledge.backbone, learner.knowledge.resizing.size) == ("resnet8", (32, 32))
     learner.learn([*images[8:]], labels=["c", "d"] * 4, backbone="resnet8")
     assert learner.class_names == ("a", "b", "c", "d")
     with pytest.raises(SettingsError, match=r"backbone.*'resnet8'"):

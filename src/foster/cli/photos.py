@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from foster.learner.learner import Learner
     from foster.learner.reports import UpdateError
 
-FOUND_PROBLEMS = 1
-
 
 def check(
     photos: Photos,
@@ -80,7 +78,7 @@ def check(
         drawn = f"{sheet}: {counted(count, 'photo')}" if count else f"no photo to show, so {sheet} is not drawn"
         typer.echo(drawn, err=True)
     if report.problems:
-        raise typer.Exit(FOUND_PROBLEMS)
+        raise typer.Exit(1)
 
 
 def _print_keys(is_wanted: bool) -> None:

@@ -26,7 +26,7 @@ from foster.errors import DataError, SettingsError
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
-from foster.learner.feature_store import NOT_MEASURED, FeatureStore
+from foster.learner.feature_store import NOT_MEASURED, FeatureStore, with_smallest_ids
 from foster.learner.knowledge import NOTHING_KEPT, KeptImages, Knowledge
 from foster.learner.plan import Plan
 from foster.learner.reports import LearnReport, UpdateCheck, compare
@@ -68,7 +68,7 @@ class NewPhotos:
 
 
 def _without_effect(plan: Plan) -> list[str]:
-    """The settings that were changed although they have an effect on a training alone."""
+    """The settings that were changed, but have an effect only where a network is trained."""
     settings, usual = plan.settings, type(plan.settings.options)()
     changed = ["minutes"] if plan.minutes is not None else []
     changed += [key for key in OF_TRAINING if getattr(settings, key) != LearnerSettings.model_fields[key].default]
@@ -289,11 +289,6 @@ def stored_features(features: Tensor) -> Tensor:
     return unit_roots(features).half().cpu()
 
 
-def linear_discriminants(statistics: Statistics) -> tuple[Tensor, Tensor]:
-    """Weight `[C, d]` and bias `[C]`, float64, of shrunk linear discriminants, corrected for classes of few photos."""
-    return discriminants_of_few(statistics, SHRINKAGE)
-
-
 @dataclass(frozen=True, eq=False)
 class Solved:
     """A head, and how it does on photos, each measured by the head of all others (leave-one-out)."""
@@ -325,7 +320,7 @@ def solve(
     positions = _measured(labels, ids, statistics.num_classes)
     scores, is_judged = left_out_scores(statistics, SHRINKAGE, features[positions], labels[positions])
     positions, scores = positions[is_judged], scores[is_judged]
-    weight, bias = linear_discriminants(statistics)
+    weight, bias = discriminants_of_few(statistics, SHRINKAGE)
     weight, bias = weight - weight.mean(0), bias - bias.mean()
     if scale is None or not scale > 0:
         scale = spread_of(scores) / USUAL_SPREAD if len(scores) else 0.0
@@ -343,21 +338,14 @@ def solve(
 
 def scale_of(statistics: Statistics, head: RootHead) -> float:
     """The scale by which the scores of `head` were divided when it was computed from these statistics."""
-    weight, _ = linear_discriminants(statistics)
+    weight, _ = discriminants_of_few(statistics, SHRINKAGE)
     return float((weight - weight.mean(0)).norm()) / max(float(head.weight.detach().norm()), 1e-12)
 
 
 def _measured(labels: Tensor, ids: tuple[str, ...], num_classes: int) -> Tensor:
-    """Positions of up to MOST_MEASURED photos, those with the smallest ids of each class, ascending."""
+    """Positions of up to MOST_MEASURED photos, ascending."""
     sizes = torch.bincount(labels, minlength=num_classes)
     # What small classes leave goes to the others.
     quotas = range(MOST_MEASURED + 1)
     quota = max(1, bisect_right(quotas, MOST_MEASURED, key=lambda most: int(sizes.clamp_max(most).sum())) - 1)
-    counts = [0] * num_classes
-    chosen: list[int] = []
-    classes = labels.tolist()
-    for position in sorted(range(len(ids)), key=ids.__getitem__):
-        counts[classes[position]] += 1
-        if counts[classes[position]] <= quota:
-            chosen.append(position)
-    return torch.tensor(sorted(chosen), dtype=torch.int64)
+    return with_smallest_ids(labels, ids, quota)

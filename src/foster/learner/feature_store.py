@@ -49,14 +49,6 @@ class FeatureStore:
         return cls((), nothing, nothing, nothing, features, Statistics.empty(0, num_features))
 
     @property
-    def num_photos(self) -> int:
-        return len(self.ids)
-
-    @property
-    def num_features(self) -> int:
-        return self.features.shape[1]
-
-    @property
     def kept_labels(self) -> Tensor:
         """The class ids of the photos whose features are kept, `[M]`."""
         return self.labels[self.rows]
@@ -73,18 +65,12 @@ class FeatureStore:
         self, features: Tensor, labels: Tensor, ids: Sequence[str], num_classes: int, per_class: int
     ) -> "FeatureStore":
         """With new photos of stored features `[n, d]`. Of each class, old and new together, the features of
-        `per_class` photos are kept: those with the smallest ids, a sample that does not depend on the order."""
+        `per_class` photos are kept."""
         statistics = self.statistics.grown(num_classes - self.statistics.num_classes).added(features, labels)
         all_labels = torch.cat((self.labels, labels))
-        rows = torch.cat((self.rows, torch.arange(self.num_photos, len(all_labels))))
-        all_ids, label_of = (*self.ids, *ids), all_labels.tolist()
-        counts: Counter[int] = Counter()
-        kept_rows = []
-        for row in sorted(rows.tolist(), key=all_ids.__getitem__):
-            counts[label_of[row]] += 1
-            if counts[label_of[row]] <= per_class:
-                kept_rows.append(row)
-        chosen = torch.isin(rows, torch.tensor(kept_rows, dtype=torch.int64))
+        rows = torch.cat((self.rows, torch.arange(len(self.ids), len(all_labels))))
+        all_ids = (*self.ids, *ids)
+        chosen = with_smallest_ids(all_labels[rows], [all_ids[row] for row in rows.tolist()], per_class)
         return FeatureStore(
             all_ids,
             all_labels,
@@ -99,7 +85,7 @@ class FeatureStore:
         the photos that were added last, with features `newest`."""
         if len(self.rows):
             return self.rows, self.features
-        return torch.arange(self.num_photos - len(newest), self.num_photos), newest
+        return torch.arange(len(self.ids) - len(newest), len(self.ids)), newest
 
     def with_answers(self, positions: Tensor, answers: Tensor) -> "FeatureStore":
         """With `answers` for the photos at `positions`; all other photos become NOT_MEASURED."""
@@ -132,7 +118,7 @@ class FeatureStore:
         is_taken = torch.zeros_like(is_meant)
         is_taken[self.rows] = is_meant[self.rows]
         is_chosen = is_meant[self.rows]
-        empty = Statistics.empty(self.statistics.num_classes, self.num_features)
+        empty = Statistics.empty(self.statistics.num_classes, self.statistics.num_features)
         taken = empty.added(self.features[is_chosen], self.kept_labels[is_chosen])
         return replace(self, statistics=less(self.statistics, taken))._rows_where(~is_taken)
 
@@ -193,6 +179,18 @@ class FeatureStore:
         if not fits:
             raise BundleError(f"the features in bundle '{title}' do not fit its classes")
         return cls(tuple(ids), labels, answers, rows, features, statistics)
+
+
+def with_smallest_ids(labels: Tensor, ids: Sequence[str], most: int) -> Tensor:
+    """Positions of up to `most` photos of each class, ascending: those with the smallest ids, a sample that does not
+    depend on the order of the photos."""
+    classes, counts = labels.tolist(), Counter[int]()
+    chosen = []
+    for position in sorted(range(len(ids)), key=ids.__getitem__):
+        counts[classes[position]] += 1
+        if counts[classes[position]] <= most:
+            chosen.append(position)
+    return torch.tensor(sorted(chosen), dtype=torch.int64)
 
 
 def less(whole: Statistics, part: Statistics) -> Statistics:

@@ -54,7 +54,7 @@ def label_next(
     unreadable: list[Unreadable] = []
     probabilities: list[Tensor] = []
     features: list[Tensor] = []
-    for batch in decoded(files, learner.resizing):
+    for batch in decoded(files, learner.known.resizing):
         unreadable += [Unreadable(shown(files[k]), reason) for k, reason in batch.unreadable.items()]
         readable += [files[k] for k in batch.positions]
         if batch.results:

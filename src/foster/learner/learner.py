@@ -11,7 +11,7 @@ from torch import Tensor
 
 from foster import events
 from foster.bundle.folder import BundleError
-from foster.data.photos.decode import ImageLike, Resizing, decoded
+from foster.data.photos.decode import ImageLike, decoded
 from foster.data.photos.find import Images, Labels, Source, as_items, find_photos, item_name
 from foster.errors import DataError
 from foster.events import Listener
@@ -202,7 +202,7 @@ class Learner:
         return self._predictions(items, top, unknown_below)
 
     def _predictions(self, items: Sequence[ImageLike], top: int, unknown_below: Unknown) -> Iterator[Prediction]:
-        for batch in decoded(items, self.resizing):
+        for batch in decoded(items, self.known.resizing):
             answers = self.answers(torch.stack(batch.results), top, unknown_below) if batch.results else []
             predictions = dict(zip(batch.positions, answers, strict=True))
             predictions |= {position: Prediction("", error=reason) for position, reason in batch.unreadable.items()}
@@ -210,7 +210,7 @@ class Learner:
                 yield replace(predictions[position], name=item_name(items[position], position))
 
     def answers(self, images: Tensor, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
-        """As `predict`, for images that are decoded: uint8 `[N, 3, H, W]` at the network's size (`resizing`)."""
+        """As `predict`, for images that are decoded: uint8 `[N, 3, H, W]` at the network's size."""
         rows, features = self.classifier().described(images)
         if not bool(rows.isfinite().all()):
             raise BundleError("the network's answers are not numbers: its weights are damaged or far too large")
@@ -226,13 +226,8 @@ class Learner:
 
     def try_out(self) -> None:
         """Answer two images, a black one and one of noise; BundleError where the answers are not numbers."""
-        noise = torch.randint(256, (1, 3, *self.resizing.size), generator=torch.Generator().manual_seed(0))
+        noise = torch.randint(256, (1, 3, *self.known.resizing.size), generator=torch.Generator().manual_seed(0))
         self.answers(torch.cat((torch.zeros_like(noise), noise)).to(torch.uint8))
-
-    @property
-    def resizing(self) -> Resizing:
-        """What brings a picture of any size to the size that the network sees."""
-        return self.known.resizing
 
     def evaluate(
         self, source: Source | Images, labels: Labels | None = None, *, listener: Listener = events.ignore

@@ -75,7 +75,7 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         store = FeatureStore.of(bundle.features, len(facts.classes), title)
         sums = store.statistics if store and settings.method == CLOSED_FORM else None
         familiarity = Familiarity.of(bundle.weights, sums)
-        if settings.method == CLOSED_FORM and (store is None or store.num_features != network.feature_size):
+        if settings.method == CLOSED_FORM and (store is None or store.statistics.num_features != network.feature_size):
             raise BundleError(f"bundle '{title}' has no sums of features that fit its network")
     except BundleError:
         raise
@@ -139,7 +139,7 @@ def _network(
 
 
 def _check_form(method: Method[Any], facts: Manifest, weights: Mapping[str, Tensor], title: str) -> None:
-    """Refuse weights of another network before one is made: what a manifest claims may have any size."""
+    """Check that the weights fit the network before it is built: a manifest may claim a network of any size."""
     num_branches = len({name.split(".")[1] for name in weights if name.startswith("branches.")})
     parts = {name.removeprefix("head."): part.to("meta") for name, part in weights.items() if name.startswith("head.")}
     num_features = max((part.shape[-1] for part in parts.values() if part.ndim > 1), default=0)

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
-from foster.learner.closed_form import linear_discriminants
 from foster.learner.plan import classes_of
-from foster.networks.statistics import SHRINKAGE, Statistics, left_out_scores
+from foster.networks.statistics import SHRINKAGE, Statistics, discriminants_of_few, left_out_scores
 
 MIN_PHOTOS = 5
 """A class with fewer photos is not judged."""
@@ -45,7 +44,7 @@ def _probabilities(features: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     judged itself."""
     num_classes = int(labels.max()) + 1
     known = Statistics.empty(num_classes, features.shape[1]).added(features[counts], labels[counts])
-    weight, bias = linear_discriminants(known)
+    weight, bias = discriminants_of_few(known, SHRINKAGE)
     scores = features @ weight.T + bias
     scores[counts], is_judged = left_out_scores(known, SHRINKAGE, features[counts], labels[counts])
     left_out = scores[counts][is_judged]

@@ -39,7 +39,7 @@ HEAT_COLOURS = "viridis"
 class Served:
     """A learner that answers, the name of its bundle's folder, and the start of the hash of its `bundle.json`.
 
-    That file has the classes and the hashes of all others, so no two bundles have one version.
+    `bundle.json` has the classes and the hash of every other file, so different bundles have different versions.
     """
 
     learner: Learner
@@ -66,7 +66,7 @@ class Served:
 
     def decoded(self, content: bytes) -> Tensor:
         """An image file as uint8 `[3, H, W]` at the network's size. Raises ImageError."""
-        resizing = self.learner.resizing
+        resizing = self.learner.known.resizing
         return resizing(decode_photo(content, max(resizing.size)))
 
     def heat_map(self, image: Tensor, label: str | None) -> tuple[str, bytes]:

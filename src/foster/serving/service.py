@@ -40,7 +40,7 @@ class Metrics:
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._registry = registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         self.requests = Counter(
             "foster_requests", "Requests by route and status.", ("route", "status"), registry=registry
         )
@@ -59,9 +59,6 @@ class Metrics:
         about = "1 while the promoted bundle cannot be loaded and another one answers."
         self.problem = Gauge("foster_bundle_problem", about, registry=registry)
         self.bundle = Info("foster_bundle", "The bundle that answers.", registry=registry)
-
-    def text(self) -> str:
-        return generate_latest(self._registry).decode()
 
 
 class Answered(NamedTuple):
@@ -147,7 +144,7 @@ class Service:
         metrics.swaps.set(self.current.num_swaps)
         metrics.problem.set(self.current.problem is not None)
         metrics.bundle.info({"name": served.name, "version": served.version})
-        return metrics.text()
+        return generate_latest(metrics.registry).decode()
 
     @asynccontextmanager
     async def _at_work(self, num_images: int) -> AsyncIterator[None]:

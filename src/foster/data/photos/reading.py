@@ -124,7 +124,7 @@ def learner_loader(
 def memory_of_files(files: Sequence[Sequence[tuple[str, bytes]]], resizing: Resizing) -> ExemplarMemory:
     """The images that a learner kept of each class as files (`Stack.files`), by their ids.
 
-    Raises DataError with the id of one that cannot be read or has another size; a large image is not decoded.
+    Raises DataError if one cannot be read or has another size; a large image is not decoded.
     """
     check_room(sum(map(len, files)), resizing, num_copies=1)
     memory = ExemplarMemory()
@@ -145,15 +145,8 @@ def _stack_of_files(files: Sequence[tuple[str, bytes]], resizing: Resizing) -> S
             continue
         if (height, width) != resizing.size:
             raise DataError(f"image {photo_id} is not {resizing.width} x {resizing.height}")
-    if keeps_photos(resizing):
-        stack = PhotoStack.of(contents, learner_loader(resizing), "the exemplars", ids)
-        is_readable = stack.readable()
-        if not bool(is_readable.all()):
-            raise DataError(f"image {ids[int((~is_readable).nonzero()[0])]} cannot be read")
-        return stack
-    images = [torch.empty(0, 3, *resizing.size, dtype=torch.uint8)]
-    for batch in decoded(contents, resizing):
-        for position, reason in batch.unreadable.items():
-            raise DataError(f"image {ids[position]} cannot be read: {reason}")
-        images.append(torch.stack(batch.results))
-    return TensorStack(torch.cat(images))
+    stack = PhotoStack.of(contents, learner_loader(resizing), "the exemplars", ids)
+    is_readable = stack.readable()
+    if not bool(is_readable.all()):
+        raise DataError(f"image {ids[int((~is_readable).nonzero()[0])]} cannot be read")
+    return stack if keeps_photos(resizing) else TensorStack(stack.on_device(CPU))
