@@ -189,7 +189,7 @@ def promote_bundle(bundle: Path) -> "Promotion":
 
 
 def promote(bundle: Bundle, plugins: Plugins = None) -> None:
-    """Load the bundle as 'serve' does, let it answer once, and point the link 'current' beside it at it.
+    """Load the bundle as 'serve' does, let it answer once, and let the link 'current' beside it point at it.
 
     Example: foster promote bundles/february
     """

@@ -283,8 +283,8 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
     else:
         lines.append(_measured(report))
     if report.uncompared:
-        uncompared = f"no photo to compare of {listed(report.uncompared)}"
-        lines.append(f"{uncompared}: a loss of accuracy cannot be measured, nor limited by --max-drop")
+        unknown = "there is nothing to measure on what these classes lost, so --max-drop does not limit it"
+        lines.append(f"{unknown}: {listed(report.uncompared)}")
     accuracies = _accuracies(report)
     if len(accuracies) > 1:
         shown = ", ".join(f"{name} {percent(accuracy)}" for name, accuracy in accuracies.items())
@@ -292,7 +292,7 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
     if report.is_better_in_closed_form:
         lines.append("the closed form is better: a new bundle with method=closed_form takes a fraction of the time")
     if report.held_out is not None and report.unmeasured_classes:
-        few = "too few photos to measure, or to tell these classes well from others (ten or more are better)"
+        few = "classes with too few photos to be measured (with ten or more they are also recognised better)"
         lines.append(f"{few}: {listed(report.unmeasured_classes)}")
     return "\n".join(["\n".join(lines) + "\n", *(check_text(check, num_shown) for check in report.checks)])
 

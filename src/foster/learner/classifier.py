@@ -77,7 +77,7 @@ class Classifier(nn.Module):
     def features(self, images: Stack | Tensor) -> Tensor:
         """Features `[N, feature_size]` of any number of images from anywhere, on the CPU.
 
-        They are learned from, so they do not depend on the number of threads.
+        Statistics are computed from them, so they must not depend on the number of threads.
         """
         return self._in_batches(lambda batch: (self._features(batch),), images, is_reproducible=True)[0]
 
