@@ -1,5 +1,6 @@
 """Whole small runs on a GPU: the same numbers where they are asked for, and a GPU that is really full."""
 
+import gc
 import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,6 +95,15 @@ def test_deterministic_runs_and_one_that_was_interrupted_end_with_the_same_bits(
     assert first.results["environment"]["capture"] is True
     assert_same(outcome(tmp_path / "second"), first)
     assert_same(outcome(tmp_path / "resumed"), first)
+
+
+def test_the_peak_of_a_run_is_not_that_of_a_larger_run_before_it(tmp_path: Path):
+    peaks = []
+    for side in (64, 16):
+        settings = tiny_settings("replay", *LARGER, f"synthetic.image_size={side}")
+        peaks.append(start(settings, tmp_path / str(side))["environment"]["peak_gpu_bytes"])
+        gc.collect()
+    assert peaks[1] < peaks[0]
 
 
 def test_a_gpu_that_is_really_full_gives_one_line_and_the_advice_works(tmp_path: Path):

@@ -55,6 +55,7 @@ def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, 
     device = find_device(device_name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        torch.cuda.reset_peak_memory_stats(device)
         torch.backends.cudnn.benchmark = not settings.deterministic
     return planned_engine(settings, device_name, mean, std)
 
@@ -62,7 +63,7 @@ def build_engine(settings: EngineSettings, device_name: str, mean: tuple[float, 
 def planned_engine(
     settings: EngineSettings, device_name: str, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Engine:
-    """The same engine without side effects on the process, for plans."""
+    """The same engine without side effects on the process."""
     device = find_device(device_name)
     on_gpu = device.type == "cuda"
     if settings.statistics == "shared" and not on_gpu and not process_group().is_alone:
