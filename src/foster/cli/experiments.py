@@ -30,7 +30,6 @@ from foster.system import output
 from foster.system.signals import Stopped, stop_on_signals
 
 if TYPE_CHECKING:
-    from foster.experiment.folder import RunFolder
     from foster.settings.experiment import Settings
 
 Out = Annotated[
@@ -102,7 +101,7 @@ def resume(
         if data is not None:
             settings = settings.model_copy(update={"data": str(data)})
         work = partial(go_on, allows_changed_plugin=allows_changed_plugin)
-        _watched(work, settings, run_folder, quiet, has_tensorboard)
+        _watched(work, settings, folder, quiet, has_tensorboard)
     _show_results(folder)
 
 
@@ -110,10 +109,9 @@ def launch(
     settings: "Settings", path: Path, *, quiet: bool = False, is_shown: bool = True, has_tensorboard: bool = False
 ) -> None:
     """Begin a run of `settings` in the folder `path`."""
-    from foster.experiment.folder import RunFolder
     from foster.experiment.run import begin
 
-    _watched(begin, settings, RunFolder(path), quiet, has_tensorboard)
+    _watched(begin, settings, path, quiet, has_tensorboard)
     if is_shown:
         _show_results(path)
 
@@ -127,9 +125,7 @@ def _show_results(path: Path) -> None:
         output.show(shown(accuracy_grids(find_results([path]))), f"results: {path / 'results.json'}")
 
 
-def _watched(
-    work: Callable[..., object], settings: "Settings", folder: "RunFolder", quiet: bool, has_tensorboard: bool
-) -> None:
+def _watched(work: Callable[..., object], settings: "Settings", path: Path, quiet: bool, has_tensorboard: bool) -> None:
     """Train with progress on the terminal; a signal stops the run after the current step."""
     from foster.experiment.folder import RunFolder
     from foster.reports.progress import progress_for
@@ -138,11 +134,11 @@ def _watched(
 
     with stop_on_signals() as stop, joined() as team, ExitStack() as ends:
         listener = ends.enter_context(progress_for(quiet=quiet)) if team.is_first else events.ignore
-        written_to = RunFolder(folder.path, is_written=team.is_first)
+        folder = RunFolder(path, is_written=team.is_first)
         if has_tensorboard and team.is_first:
-            listener = ends.enter_context(with_tensorboard(listener, folder.path))
+            listener = ends.enter_context(with_tensorboard(listener, path))
         try:
-            work(settings, written_to, listener, stop)
+            work(settings, folder, listener, stop)
         except Stopped as stopped:
             if folder.holds_run:
                 stopped.add_hint(f"all is saved; continue with: {folder.resume_command(settings)}")

@@ -124,10 +124,6 @@ def _synthetic_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
     )
 
 
-def _photo_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    return replace(facts, image_size=asked.photos.image_size)
-
-
 _CIFAR10_FILES = Published(
     address="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
     archive_md5="c58f30108f718f92721af3b95e74349a",
@@ -185,7 +181,7 @@ _IMAGENET = DatasetFacts(
     std=(0.229, 0.224, 0.225),
     read_by="foster.data.imagenet:read_trees",
     photo_augmentations=(("plain", "imagenet"), ("auto", "photo-auto")),
-    adapted=_photo_facts,
+    adapted=lambda facts, asked: replace(facts, image_size=asked.photos.image_size),
 )
 
 CATALOGUE: dict[str, DatasetFacts] = {

@@ -74,7 +74,7 @@ class RemoteProcess:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Starts processes on the machines of a Ray cluster, each with a share of a GPU, or with a core."""
+    """Starts processes on the machines of a Ray cluster, each with a share of a GPU or of the cores."""
 
     jobs_per_gpu: int
     jobs: int
