@@ -77,7 +77,7 @@ def measured_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     from foster.learner import train
     from foster.training import task
 
-    monkeypatch.setattr(task, "REHEARSED_EPOCHS", (3, 40))
+    monkeypatch.setattr(task, "MEASURED_EPOCHS", (3, 40))
     monkeypatch.setattr(train, "seconds_an_epoch", task.seconds_an_epoch)
 
 

@@ -12,7 +12,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.evaluation.predict import class_means
 from foster.losses import cosines, cross_entropy, distillation
-from foster.methods.coil import Coil, carried, sinkhorn
+from foster.methods.coil import Coil, sinkhorn, transported
 from foster.networks.heads import CosineHead
 from foster.networks.modules import is_frozen
 from foster.settings.fit import FitSettings
@@ -122,10 +122,10 @@ def test_both_transports_are_weighted_distillations_between_scaled_cosines(
     phase.on_epoch(epoch)
     found = terms(phase, task)
     old, new = teacher.eval()(images), method.network.eval()(images)
-    features, retrospect = new.features, carried(plan.T, head.new_proxies.detach().squeeze(1))
+    features, retrospect = new.features, transported(plan.T, head.new_proxies.detach().squeeze(1))
 
     def towards(target_logits: torch.Tensor, logits: torch.Tensor) -> float:
-        return -((target_logits / 2).softmax(1) * (logits / 2).log_softmax(1)).sum(1).mean().item()
+        return functional.cross_entropy(logits / 2, (target_logits / 2).softmax(1)).item()
 
     prospective = towards(7 * cosines(features, prospect), 7 * cosines(features, head.new_proxies.squeeze(1)))
     retrospective = towards(old.logits, 7 * cosines(features, retrospect))
@@ -199,6 +199,6 @@ def test_costs_that_underflow_outside_the_log_domain_are_no_trouble() -> None:
 
 def test_classifiers_are_means_of_directions_weighted_by_the_plan() -> None:
     plan = torch.tensor([[0.3, 0.2], [0.2, 0.3]])
-    there = carried(plan, torch.tensor([[3.0, 4.0], [0.0, 2.0]]))
+    there = transported(plan, torch.tensor([[3.0, 4.0], [0.0, 2.0]]))
     # Column 0 takes 0.6 of the direction (0.6, 0.8) and 0.4 of (0, 1); column 1 the other way round.
     torch.testing.assert_close(there, torch.tensor([[0.36, 0.88], [0.24, 0.92]]))

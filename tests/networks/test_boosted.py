@@ -123,31 +123,11 @@ def test_the_plain_network_of_all_branches_is_the_same_function(boosted: Boosted
     assert plain.num_parameters() == 2 * backbone + 5 * (128 + 1), "without the old head and the new branch's"
 
 
-def test_the_compressed_network_starts_as_the_old_network(old: Network, boosted: BoostedNetwork) -> None:
-    student = boosted.compressed()
-    assert all(parameter.requires_grad for parameter in student.parameters())
-    assert student.training
-    student.eval()
-    assert (student.num_classes, student.feature_size, len(student.branches)) == (5, 64, 1)
-    assert student.num_parameters() == old.num_parameters() + 2 * 65
-    assert torch.equal(student.head.weight[:3], old.head.weight)
-    assert torch.equal(student.head.bias[:3], old.head.bias)
-    assert (student.head.bias[3:] == 0).all()
-    assert torch.equal(student.features(images()), old.features(images()))
-    torch.testing.assert_close(student(images()).logits[:, :3], old(images()).logits, rtol=1e-6, atol=1e-6)
-    bound = math.sqrt(3 / 64)
-    assert (student.head.weight[3:].abs() <= bound).all()
-    assert (student.head.weight[3:] != 0).all()
-    assert not addresses(student) & addresses(boosted)
-
-
 def test_alignment_works_on_whole_rows_like_that_of_the_plain_network(boosted: BoostedNetwork) -> None:
     plain = boosted.as_network()
     before = {name: getattr(boosted, name).detach().clone() for name in BLOCKS}
-    norms = boosted.weight.norm(dim=1)
-    factor = boosted.align(3)
-    assert factor == pytest.approx((norms[:3].mean() / norms[3:].mean()).item())
-    assert plain.head.align(3) == factor
+    boosted.align(3)
+    plain.align(3)
     assert torch.equal(boosted.weight, plain.head.weight)
     assert torch.equal(boosted.bias, plain.head.bias)
     assert torch.equal(boosted.old_block, before["old_block"])

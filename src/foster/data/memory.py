@@ -15,9 +15,6 @@ NO_IMAGES = TensorStack(torch.empty(0, 3, 0, 0, dtype=torch.uint8))
 BESIDE = "beside."
 """The prefix, in a checkpoint, of the names of tensors that are kept beside the exemplars."""
 
-FeaturesOf = Callable[[Stack], Tensor]
-"""Images -> features `[N, d]`."""
-
 
 class ExemplarMemory:
     """One stack of images for each class id, in selection order.
@@ -62,7 +59,7 @@ class ExemplarMemory:
         return self._stacks[class_id]
 
     def borrowed(self) -> "ExemplarMemory":
-        """A memory with the same exemplars, for a rehearsal: it neither copies nor encodes the images that it gets."""
+        """A memory with the same exemplars, for a dry run: it neither copies nor encodes the images that it gets."""
         memory = ExemplarMemory(self.total, self.per_class, self.kind)
         memory.hold_those_of(self)
         memory._copies_images = False
@@ -158,7 +155,7 @@ class ExemplarMemory:
 
 
 def select(
-    features_of: FeaturesOf,
+    features_of: Callable[[Stack], Tensor],
     images: ImageSet,
     class_ids: Sequence[int],
     quota: int | None,
@@ -167,8 +164,8 @@ def select(
 ) -> dict[int, ImageSet]:
     """For each class id, up to `quota` of its images in selection order, by herding or at random.
 
-    `features_of` is called at most once, on the images of these classes. Without a quota, all images are selected, in
-    the given order.
+    `features_of` gives features `[N, d]`. It is called at most once, on the images of these classes. Without a quota,
+    all images are selected, in the given order.
     """
     is_wanted = torch.isin(images.labels, torch.as_tensor(class_ids, device=images.labels.device))
     wanted = images if bool(is_wanted.all()) else images.select(is_wanted)

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from foster.data.download import Follower
+from foster.data.herding import positions_by_class
 from foster.data.images import ImageSet
 from foster.data.photos.store import PhotoLoader
 from foster.errors import DataError
@@ -177,14 +178,10 @@ def read_digits(request: Request) -> tuple[ImageSet, ImageSet]:
     labels = rows[:, -1].to(torch.int64)
     names = request.facts.class_names
     digits = ImageSet(grey.repeat(1, 3, 1, 1), labels, names)
-    is_test = _position_within_class(labels, len(names)) % 5 == 4
+    is_test = torch.zeros(len(digits), dtype=torch.bool)
+    for members in positions_by_class(labels, range(len(names))):
+        is_test[members[4::5]] = True
     return digits.select(~is_test), digits.select(is_test)
-
-
-def _position_within_class(labels: Tensor, num_classes: int) -> Tensor:
-    """`[N]`: how many earlier images have the same label."""
-    is_class = labels[:, None] == torch.arange(num_classes)
-    return is_class.cumsum(0).gather(1, labels[:, None]).squeeze(1) - 1
 
 
 def draw_synthetic(request: Request) -> tuple[ImageSet, ImageSet]:

@@ -46,7 +46,7 @@ class Context:
     """Normalises images as `infer` does."""
 
     @property
-    def is_rehearsal(self) -> bool:
+    def is_dry_run(self) -> bool:
         """Whether only a plan is made, with blank images."""
         return isinstance(self.infer, Nothing)
 
@@ -163,7 +163,7 @@ class Method(Generic[SettingsType]):
 
     def batches(self, images: ImageSet, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Normalised images and labels on the device, in order, for gradients outside of a phase. A plan has none."""
-        if self.context.is_rehearsal or self.context.normalised is None:
+        if self.context.is_dry_run or self.context.normalised is None:
             return
         for first in range(0, len(images), size):
             part = images.stack[first : first + size]

@@ -86,7 +86,7 @@ class ClosedForm(Method[SettingsType]):
         head = network.head
         if task.is_first:
             head = self.new_head(features.shape[1], [task.num_new]).to(features.device).standardised_by(features)
-        return network.with_head(head if self.context.is_rehearsal else head.with_images(features, labels))
+        return network.with_head(head if self.context.is_dry_run else head.with_images(features, labels))
 
     def frozen(self, task: Task) -> ClosedFormNetwork:
         """The frozen backbone with an empty head."""

@@ -45,7 +45,7 @@ class Coil(CosineMethod[CoilSettings]):
         head = cosine_head(network)
         head.old_proxies.requires_grad_(True)
         known_classifiers = head.old_proxies.detach().squeeze(1)
-        prospect = carried(plan, known_classifiers)
+        prospect = transported(plan, known_classifiers)
         prospect *= known_classifiers.norm(dim=1).mean() / prospect.norm(dim=1).mean()
         with torch.no_grad():
             head.new_proxies.copy_(prospect[:, None])
@@ -58,7 +58,7 @@ class Coil(CosineMethod[CoilSettings]):
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             old, new = both(teacher, network, images)
-            retrospect = carried(plan.T, head.new_proxies.squeeze(1))
+            retrospect = transported(plan.T, head.new_proxies.squeeze(1))
             prospective = prospective_transport(
                 new.logits[:, num_known:], new.features, prospect, head.scale, temperature
             )
@@ -102,7 +102,7 @@ def sinkhorn(cost: Tensor, entropy: float, num_rounds: int = NUM_ROUNDS) -> Tens
     return (kernel + rows[:, None] + columns).exp().to(cost.dtype)
 
 
-def carried(plan: Tensor, classifiers: Tensor) -> Tensor:
+def transported(plan: Tensor, classifiers: Tensor) -> Tensor:
     """Transport classifiers `[n, d]` of the rows of the plan `[n, m]` to classifiers `[m, d]` of its columns. The
     transposed plan transports back.
 

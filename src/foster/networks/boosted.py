@@ -124,12 +124,11 @@ class BoostedNetwork(nn.Module):
         return torch.logaddexp(old.log_softmax(1), new.log_softmax(1)) - math.log(2)
 
     @torch.no_grad()
-    def align(self, num_known: int) -> float:
-        """Weight alignment of the whole head, as `Head.align`. Returns the factor of the new rows."""
+    def align(self, num_known: int) -> None:
+        """Weight alignment of the whole head, as `Head.align`."""
         factor = alignment_factor(self.weight, num_known)
         self.new_on_old.mul_(factor)
         self.new_block[num_known:].mul_(factor)
-        return factor
 
     def as_network(self) -> Network:
         """The same function as a plain network of all branches; only frozen branches are shared."""

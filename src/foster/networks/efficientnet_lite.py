@@ -83,14 +83,10 @@ class Unit(nn.Sequential):
         return maps
 
 
-def _norm(channels: int) -> nn.Module:
-    return SteadyNorm(channels, eps=NORM_EPSILON)
-
-
 def _unit(in_channels: int, out_channels: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Module:
     """Convolution, BatchNorm and ReLU6. ReLU6 works in place, because allocating memory takes longer than computing."""
     convolution = SameConv(in_channels, out_channels, kernel, stride, groups=groups, bias=False)
-    return Unit(convolution, _norm(out_channels), nn.ReLU6(inplace=True))
+    return Unit(convolution, SteadyNorm(out_channels, NORM_EPSILON), nn.ReLU6(inplace=True))
 
 
 class Block(nn.Module):
@@ -101,7 +97,7 @@ class Block(nn.Module):
         wide = expansion * in_channels
         self.expand = _unit(in_channels, wide) if expansion > 1 else nn.Identity()
         self.filter = _unit(wide, wide, kernel, stride, groups=wide)
-        self.project = Unit(SameConv(wide, out_channels, 1, bias=False), _norm(out_channels))
+        self.project = Unit(SameConv(wide, out_channels, 1, bias=False), SteadyNorm(out_channels, NORM_EPSILON))
         self.is_residual = stride == 1 and in_channels == out_channels
 
     def forward(self, maps: Tensor) -> Tensor:

@@ -85,14 +85,10 @@ class Head(nn.Module):
         return Head.from_values(*(torch.stack([part[list(group)].mean(0) for group in groups]) for part in parts))
 
     @torch.no_grad()
-    def align(self, num_known: int) -> float:
-        """Weight alignment (WA): scale the rows of new classes to the mean norm of the known ones.
-
-        Returns the factor of the new rows. Biases do not change.
-        """
-        factor = alignment_factor(self.weight, num_known)
-        self.weight[num_known:] *= factor
-        return factor
+    def align(self, num_known: int) -> None:
+        """Weight alignment (WA): scale the rows of new classes to the mean norm of the known ones. Biases do not
+        change."""
+        self.weight[num_known:] *= alignment_factor(self.weight, num_known)
 
 
 class RootHead(Head):

@@ -111,10 +111,10 @@ class Network(nn.Module):
         branches = cast(Iterable[Backbone], self.branches)
         return [branch if is_frozen(branch) else freeze(copy.deepcopy(branch)) for branch in branches]
 
-    def align(self, num_known: int) -> float:
-        """Weight alignment of a linear head, as `Head.align`. Returns the factor of the new rows."""
+    def align(self, num_known: int) -> None:
+        """Weight alignment of a linear head, as `Head.align`."""
         assert isinstance(self.head, Head)
-        return self.head.align(num_known)
+        self.head.align(num_known)
 
     def with_new_classes(self, num_new: int) -> "Network":
         """The same network with `num_new` more classes; all branches are trained."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +10,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from foster.data.images import Stack, as_stack
 from foster.networks.modules import is_frozen
 from foster.system.processes import ProcessGroup, add_up, gathered, process_group
-
-Statistics = Literal["process", "shared"]
 
 FEWEST_TO_SHARE = 4
 """With fewer images a process, every process computes all images."""

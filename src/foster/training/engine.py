@@ -14,7 +14,7 @@ from foster.networks.modules import Normaliser, evaluating
 from foster.networks.network import Output
 from foster.settings.engine import device_problem
 from foster.system.processes import local_device
-from foster.training.distributed import Statistics, in_shares
+from foster.training.distributed import in_shares
 
 INFERENCE_IMAGES = 512
 INFERENCE_PIXELS = {"cuda": 2**21, "cpu": 2**18}
@@ -77,7 +77,7 @@ class Engine:
     capture: bool = False
     kernels: bool = False
     resident: Literal["auto", "on", "off", "disk"] = "auto"
-    statistics: Statistics = "process"
+    statistics: Literal["process", "shared"] = "process"
     """Whether each process has its own BatchNorm statistics, or all processes share them."""
     _normaliser: Normaliser = field(init=False, repr=False, compare=False)
 

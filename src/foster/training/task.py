@@ -31,7 +31,7 @@ the same steps, saved or not, so that a resumed run has the same rounding as an 
 CHANGING = ("fit", "optimizer", "teachers")
 """The parts of a checkpoint that change with every step."""
 
-REHEARSED_EPOCHS = (4, 40)
+MEASURED_EPOCHS = (4, 40)
 """The fewest and the most short epochs in a measurement of a phase's speed."""
 
 
@@ -197,7 +197,7 @@ def seconds_an_epoch(
     must not be used afterwards.
     """
     began: list[float] = []
-    stop, (fewest, most) = StopRequest(), REHEARSED_EPOCHS
+    stop, (fewest, most) = StopRequest(), MEASURED_EPOCHS
 
     def on_epoch(epoch: int) -> None:
         if engine.device.type == "cuda":
