@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import foster
-from foster import version
 
 PACKAGE = Path(foster.__file__).parent
 ASK = "import json; from foster.version import __version__, source; print(json.dumps([__version__, *source()]))"
@@ -35,10 +34,6 @@ def told_by(path: Path) -> list[object]:
 def git(folder: Path, *arguments: str) -> str:
     names = ("-c", "user.name=A", "-c", "user.email=a@example.org")
     return subprocess.check_output(["git", "-C", folder, *names, *arguments], text=True).strip()
-
-
-def test_the_package_tells_its_version() -> None:
-    assert foster.__version__ == version.__version__
 
 
 def test_an_installed_package_tells_the_commit_that_pip_installed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from servers import serving
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not part of the package")
@@ -94,3 +95,27 @@ def test_students_of_one_teacher_are_compared(tmp_path: Path) -> None:
     assert first["boosted"] == second["boosted"], "they have the same teacher"
     assert first["compressed"] != second["compressed"]
     assert first["compressed"]["best_accuracy"] >= first["compressed"]["accuracy"]
+
+
+@pytest.mark.slow
+def test_clients_measure_a_real_server(small_bundle: Path, tmp_path: Path) -> None:
+    benchmark = imported("serving")
+    body = benchmark.request_body(64, 3)
+    with serving(small_bundle, tmp_path) as server:
+        load = benchmark.ask(server.port, body, 3, 4, 0.2)
+    assert load.requests_a_second > 0
+    assert load.images_a_second == pytest.approx(3 * load.requests_a_second)
+    assert 0 < load.p50 <= load.p95
+
+
+def test_the_ratio_is_that_of_neighbours_in_time() -> None:
+    benchmark = imported("serving")
+
+    def loads(*rates: float) -> list[object]:
+        return [benchmark.Load(rate, rate, 1.0, 2.0) for rate in rates]
+
+    found = benchmark.summary({"batched": loads(30.0, 20.0, 10.0), "alone": loads(10.0, 10.0, 10.0)})
+    assert found["batched_over_alone"] == 2.0
+    assert found["batched"]["requests_a_second"] == 20.0
+    # A machine that became slow in the middle slows both of a pair.
+    assert benchmark.summary({"batched": loads(30.0, 3.0), "alone": loads(10.0, 1.0)})["batched_over_alone"] == 3.0

@@ -11,7 +11,6 @@ import torch
 from small_course import digits, new_method
 from torch import Tensor
 
-from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.errors import TrainingError
 from foster.methods.base import Method, checked_phases
@@ -32,17 +31,6 @@ def untrained() -> Method[ReplaySettings]:
 def second_task(index: int) -> Task:
     """The same two new classes, under any number."""
     return Task(index, 4, 2, digits()[1].new_images)
-
-
-def test_exemplars_of_known_classes_make_room_for_those_of_new_ones() -> None:
-    method = new_method(Replay, ReplaySettings(), ExemplarMemory(total=12))
-    method.network = method.new_network([4])
-    first, second = digits()[0], digits()[1]
-    method.remember(first)
-    before = method.memory.stack_of(0).tensor
-    method.remember(replace(second, exemplars=method.memory.exemplars(second.class_names)))
-    assert method.memory.counts.tolist() == [2] * 6
-    assert torch.equal(method.memory.stack_of(0).tensor, before[:2]), "the first selected stay"
 
 
 class Forgetful(Replay):

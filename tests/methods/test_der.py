@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from herding_reference import herding
-from small_course import SHORT, changed, digits, learn, new_method, normalised, task_of, train, values
+from small_course import SHORT, changed, learn, new_method, normalised, task_of, train, values
 
 from foster.data.task import Task
 from foster.methods.base import Method
@@ -12,8 +11,6 @@ from foster.networks.heads import Head
 from foster.networks.modules import is_frozen
 from foster.settings.methods import DerSettings
 from foster.training.phase import Evaluate, Phase
-
-BACKBONE_PARAMETERS = 464 + 4672 + 13952 + 55552
 
 
 def der(align: bool = True) -> Method[DerSettings]:
@@ -26,17 +23,6 @@ def expansion(method: Method[DerSettings], index: int) -> tuple[Phase, Task]:
     phase = next(iter(method.phases(task)))
     assert not isinstance(phase, Evaluate)
     return phase, task
-
-
-def test_the_network_grows_by_a_branch_a_task() -> None:
-    method = der()
-    for index, num_classes in enumerate((4, 6, 9)):
-        learn(method, index + 1, first=index)
-        num_branches = index + 1
-        assert len(method.network.branches) == num_branches
-        assert method.network.feature_size == 64 * num_branches
-        head = num_classes * (64 * num_branches + 1)
-        assert method.network.num_parameters() == num_branches * BACKBONE_PARAMETERS + head
 
 
 def test_old_branches_never_change_while_the_new_one_and_the_whole_head_are_trained() -> None:
@@ -97,13 +83,3 @@ def test_the_head_is_aligned_where_that_is_wanted(align: bool) -> None:
     norms = head.weight.norm(dim=1)
     are_equal = norms[:4].mean().item() == pytest.approx(norms[4:].mean().item(), rel=1e-4)
     assert are_equal == align
-
-
-def test_exemplars_are_herded_by_the_features_of_all_branches() -> None:
-    method = der()
-    learn(method, 2)
-    for class_id in (4, 5):
-        images = digits()[1].new_images.of_classes(class_id, class_id + 1).images
-        features = method.context.infer(method.network, images).features
-        assert features.shape == (30, 128)
-        assert torch.equal(method.memory.stack_of(class_id).tensor, images[herding(features, 6)])

@@ -136,10 +136,3 @@ def test_more_of_known_classes_is_trained_with_the_schedule_of_later_tasks(name:
     (phase,) = refresh(method, task)
     assert isinstance(phase, Phase)
     assert phase.fit == getattr(settings, field)
-
-
-def test_every_method_of_the_table_has_a_class() -> None:
-    for name, settings in METHOD_SETTINGS.items():
-        assert method_class(name).__doc__
-        assert settings.summary
-        assert settings.paper

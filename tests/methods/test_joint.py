@@ -1,7 +1,7 @@
 """Joint training: everything is kept, and every task starts from scratch."""
 
 import torch
-from small_course import SHORT, TASK_SIZES, digits, learn, new_method, task_of, values
+from small_course import SHORT, learn, new_method, task_of, values
 
 from foster.data.memory import ExemplarMemory
 from foster.methods.base import Method
@@ -12,17 +12,6 @@ from foster.training.phase import Evaluate
 
 def joint() -> Method[JointSettings]:
     return new_method(Joint, JointSettings(first=SHORT), ExemplarMemory())
-
-
-def test_every_image_of_every_class_seen_is_trained_on() -> None:
-    method = joint()
-    learn(method, 2)
-    phase = next(iter(method.phases(task_of(method, 2))))
-    assert not isinstance(phase, Evaluate)
-    everything = torch.cat([digits()[index].new_images.images for index in range(3)])
-    assert phase.data.class_counts(9).tolist() == [30] * 9
-    assert sorted(phase.data.images.sum((1, 2, 3)).tolist()) == sorted(everything.sum((1, 2, 3)).tolist())
-    assert method.memory.num_images == 30 * sum(TASK_SIZES[:2])
 
 
 def test_a_later_task_starts_from_scratch_whatever_was_learned_before() -> None:

@@ -3,21 +3,13 @@
 import pytest
 import torch
 from small_course import course_of, named_method, normalised, task_of, terms
-from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from foster.methods.wa import WeightAlignment
 from foster.networks.modules import is_frozen
 from foster.settings.methods import WaSettings
 
 DISTILLING = ["lwf", "icarl", "wa", "bic"]
-
-
-def log_softmax(logits: Tensor) -> Tensor:
-    return logits - logits.exp().sum(1, keepdim=True).log()
-
-
-def cross_entropy(logits: Tensor, labels: Tensor) -> float:
-    return -log_softmax(logits)[torch.arange(len(labels)), labels].mean().item()
 
 
 @pytest.mark.parametrize("name", ["finetune", "replay", *DISTILLING])
@@ -32,14 +24,11 @@ def test_the_loss_terms_are_those_of_the_published_runs(name: str) -> None:
         logits = learned.phase.network(images).logits
         is_of_new = name in ("finetune", "lwf")
         weight, distillation_weight = weights.get(name, (1, 0))
-        expected = {
-            "L_CE": weight * cross_entropy(logits[:, 4:], labels - 4)
-            if is_of_new
-            else weight * cross_entropy(logits, labels)
-        }
+        of_seen, targets = (logits[:, 4:], labels - 4) if is_of_new else (logits, labels)
+        expected = {"L_CE": weight * cross_entropy(of_seen, targets).item()}
         if distillation_weight:
-            old = log_softmax(learned.phase.teachers[0](images).logits / 2).exp()
-            expected["L_KD"] = -distillation_weight * (old * log_softmax(logits[:, :4] / 2)).sum(1).mean().item()
+            old = (learned.phase.teachers[0](images).logits / 2).softmax(1)
+            expected["L_KD"] = distillation_weight * cross_entropy(logits[:, :4] / 2, old).item()
     assert found == pytest.approx(expected, rel=1e-4)
     assert (task.exemplars is None) == is_of_new
 
@@ -53,11 +42,6 @@ def test_the_teacher_is_the_network_before_the_task_and_never_changes(name: str)
         before, now = course.network_after_task[learned.task.index - 1], teacher.state_dict()
         assert before.keys() == now.keys()
         assert all(torch.equal(before[key], now[key]) for key in before)
-
-
-@pytest.mark.parametrize("name", ["replay", "icarl", "wa", "bic"])
-def test_the_memory_holds_its_quota_of_every_class_seen(name: str) -> None:
-    assert course_of(name).method.memory.counts.tolist() == [6] * 9
 
 
 def test_wa_gives_new_rows_the_mean_norm_of_old_ones_and_changes_nothing_else() -> None:
