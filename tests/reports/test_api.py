@@ -68,10 +68,10 @@ def test_a_notebook_shows_a_table_once(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_network_of_a_folder_is_the_one_that_was_trained(tmp_path: Path) -> None:
-    finished = begin(tiny_settings("der"), RunFolder(tmp_path / "run"), ignore, StopRequest())
+    network = begin(tiny_settings("der"), RunFolder(tmp_path / "run"), ignore, StopRequest())
     state = torch.get_rng_state()
     (result,) = foster.load_results(tmp_path / "run")
-    found, trained = result.network.state_dict(), finished.network.state_dict()
+    found, trained = result.network.state_dict(), network.state_dict()
     assert torch.equal(torch.get_rng_state(), state), "torch's own generator is left alone"
     assert list(found) == list(trained)
     assert all(torch.equal(value, trained[name]) for name, value in found.items())
