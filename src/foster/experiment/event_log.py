@@ -134,7 +134,7 @@ class RunState:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of this phase, as its last event says, and for each later task the mean of the earlier tasks."""
+        """What this phase has left, as its last event says, and for each later task the mean of the earlier ones."""
         if self.phase_seconds_left is None or self.task is None or self.end is not None:
             return None
         past = [ended.seconds for ended in self.learned.values()]

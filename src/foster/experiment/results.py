@@ -47,7 +47,6 @@ class RunResult:
     seed: Count
     augmentation: Words
     settings: dict[str, Any]
-    hardware: Words
     classes_seen: tuple[Count, ...]
     accuracy: Annotated[list[Percent], Field(min_length=1, max_length=MAX_TASKS)]
     average_incremental_accuracy: Percent
@@ -96,6 +95,10 @@ class RunResult:
             raise ValueError(f"{len(self.classes)} class names for {self.classes_seen[-1]} classes")
         if [*map(len, self.accuracy_matrix)] != [*range(1, len(self.accuracy) + 1)]:
             raise ValueError("accuracy_matrix: row t must have an accuracy for each task up to t")
+
+    @property
+    def hardware(self) -> str:
+        return printable(str(self.environment.get("device", ABSENT)))
 
     @property
     def recipe(self) -> str:
@@ -152,9 +155,7 @@ def read_result(path: Path) -> RunResult:
     if not data.keys() >= {"method", "scenario", "accuracy"}:
         raise DataError(f"'{path}' is not a results file: it lacks 'method', 'scenario' or 'accuracy'")
     # JSON holds no paths or class counts; everything else is taken as it stands there, extra keys passed over.
-    environment = data.get("environment")
-    hardware = str(environment.get("device", ABSENT)) if isinstance(environment, dict) else ABSENT
-    facts = {**data, "path": path, "hardware": hardware, "classes_seen": _classes_seen(data), "content": data}
+    facts = {**data, "path": path, "classes_seen": _classes_seen(data), "content": data}
     return checked(facts, READER, path)
 
 

@@ -124,7 +124,7 @@ def new_old_figure(results: Sequence[RunResult]) -> Figure:
 
 
 def variants_figure(named: Mapping[str, Sequence[RunResult]], title: str) -> Figure:
-    """The same with a curve for each group of runs under a name that is given, a panel a scenario.
+    """Accuracy on all classes seen: a panel for each scenario, a curve for each group of runs under its given name.
 
     Where the groups are of several methods, each has the colour of its method; else a colour of its own. Other variants
     of a run are drawn where there is one group, or where the groups are methods.

@@ -105,7 +105,7 @@ def _explained(archive: RunArchive, growth: Growth, chosen: ImageSet) -> Figure:
             axes = panels[row * len(chosen) + column]
             axes.imshow(picture)
             if heat is not None:
-                # What nothing speaks for stays as it is.
+                # Where there is no evidence, the picture keeps its colours.
                 axes.imshow(heat.numpy(), cmap=HEAT, alpha=0.75 * heat.numpy(), vmin=0, vmax=1)
             _picture_only(axes)
             axes.set_yticks([])
