@@ -1,7 +1,7 @@
 """`foster.run` and `foster.plan`."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -58,7 +58,15 @@ def run(
     chosen = _settings(source, settings)
     if folder is None and resume:
         raise SettingsError("resume=True needs the folder of the run: folder=...")
-    with _listening(listener, progress) as tell:
+    from foster.reports.progress import progress_for
+
+    with progress_for() if progress else nullcontext(ignore) as show:
+
+        def tell(event: Event) -> None:
+            show(event)
+            if listener is not None:
+                listener(event)
+
         if folder is not None:
             return _run_in(RunFolder(user_path(folder)), chosen, resume, tell, allow_changed_plugin)
         with TemporaryDirectory(prefix="foster-") as temporary:
@@ -127,17 +135,3 @@ def _text(key: str, value: Any) -> str:
         return value_text(str(value) if isinstance(value, Path) else value)
     except TypeError:
         raise SettingsError(f"{key}: a {type(value).__name__} is no value of a setting ({ASKED})") from None
-
-
-@contextmanager
-def _listening(listener: Listener | None, progress: bool) -> Iterator[Listener]:
-    from foster.reports.progress import progress_for
-
-    with progress_for() if progress else nullcontext(ignore) as show:
-
-        def tell(event: Event) -> None:
-            show(event)
-            if listener is not None:
-                listener(event)
-
-        yield tell

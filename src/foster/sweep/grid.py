@@ -57,10 +57,13 @@ def plan_runs(
     recipes = [override for override in overrides if override.startswith("recipe=")]
     recipes = recipes if len(recipes) > 1 else []
     axes: dict[str, list[str]] = {}
-    for key, values in map(_axis, (override for override in overrides if override not in recipes)):
+    for override in (each for each in overrides if each not in recipes):
+        key, separator, text = (part.strip() for part in override.partition("="))
+        if not separator:
+            raise SettingsError(f"'{override}' is not of the form key=value,value,...")
         if key in axes:
             raise SettingsError(f"{key} is given more than once; write {key}=VALUE,VALUE")
-        axes[key] = values
+        axes[key] = split_values(text)
     ranges = {key: found for key, values in axes.items() if (found := Range.of(key, values))}
     if bool(ranges) != bool(samples):
         raise SettingsError("a range (key=log:0.01..0.3) and --samples N, how often it is drawn from, need each other")
@@ -135,15 +138,6 @@ def split_values(text: str) -> list[str]:
     if lacking:
         raise SettingsError(f"'{text}' lacks a closing {lacking[0]} (on the command line)")
     return [value.strip() for value in values]
-
-
-def _axis(override: str) -> tuple[str, list[str]]:
-    """The key and the values, as text, of one `key=value,value,...`."""
-    key, separator, text = override.partition("=")
-    key = key.strip()
-    if not separator:
-        raise SettingsError(f"'{override}' is not of the form key=value,value,...")
-    return key, split_values(text)
 
 
 def _check_used(key: str, runs: Sequence[Settings]) -> None:
