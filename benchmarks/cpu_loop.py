@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -56,22 +55,19 @@ def main() -> None:
     num_images = given.steps * given.batch_size + given.batch_size // 2
     phase = replay_phase(engine, given.backbone, num_images, given.image_size, given.epochs)
     loops: dict[str, Callable[[Phase, int], None]] = {"plain": plain_loop, "engine": engine_loop}
-    timings: dict[str, list[Timing]] = {name: [] for name in loops}
+    timings: dict[str, list[float]] = {name: [] for name in loops}
     for is_warm in [False, *[True] * given.rounds]:
         for name, loop in loops.items():
-            timing = timed(loop, with_copied_network(phase), given.batch_size)
+            copied = with_copied_network(phase)
+            began = time.perf_counter()
+            loop(copied, given.batch_size)
             if is_warm:
-                timings[name].append(timing)
+                timings[name].append(time.perf_counter() - began)
     num_steps = given.epochs * (given.steps + 1)
-    milliseconds = {
-        name: statistics.median(timing.wall for timing in found) * 1e3 / num_steps for name, found in timings.items()
-    }
+    milliseconds = {name: statistics.median(found) * 1e3 / num_steps for name, found in timings.items()}
     # Neighbours in time saw the same load of the machine, so that their ratio is steadier than either.
-    pairs = list(zip(timings["engine"], timings["plain"], strict=True))
-    ratios = {
-        "wall": statistics.median(ours.wall / plain.wall for ours, plain in pairs),
-        "processor": statistics.median(ours.processor / plain.processor for ours, plain in pairs),
-    }
+    pairs = zip(timings["engine"], timings["plain"], strict=True)
+    ratio = statistics.median(ours / plain for ours, plain in pairs)
     numbers = {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
@@ -79,29 +75,16 @@ def main() -> None:
         "image_size": given.image_size,
         "batch_size": given.batch_size,
         "ms_a_step": milliseconds,
-        "engine_over_plain": ratios,
+        "engine_over_plain": ratio,
     }
     print(
         f"{given.backbone}, batch {given.batch_size}, images {given.image_size} x {given.image_size}, "
         f"{numbers['threads']} threads, torch {torch.__version__}, medians of {given.rounds} rounds: "
         + ", ".join(f"{name} {value:.2f} ms a step" for name, value in milliseconds.items())
-        + f", engine / plain {ratios['wall']:.3f} (of processor time {ratios['processor']:.3f})"
+        + f", engine / plain {ratio:.3f}"
     )
     if given.out:
         given.out.write_text(json.dumps(numbers, indent=1) + "\n")
-
-
-class Timing(NamedTuple):
-    """Seconds of one training: wall-clock time, and CPU time, which other processes disturb less."""
-
-    wall: float
-    processor: float
-
-
-def timed(loop: Callable[[Phase, int], None], phase: Phase, batch_size: int) -> Timing:
-    wall, processor = time.perf_counter(), time.process_time()
-    loop(phase, batch_size)
-    return Timing(time.perf_counter() - wall, time.process_time() - processor)
 
 
 def replay_phase(engine: Engine, backbone: str, num_images: int, image_size: int, epochs: int) -> Phase:

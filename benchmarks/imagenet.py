@@ -236,13 +236,13 @@ def measured_run(arguments: argparse.Namespace, data: Path, method: str, scale: 
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     began = time.monotonic()
-    log = Log()
-    results = begin(settings, RunFolder(path), log, StopRequest()).results
+    log, folder = Log(), RunFolder(path)
+    begin(settings, folder, log, StopRequest())
     seconds = time.monotonic() - began
     peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
     return {
         "seconds": seconds,
-        "accuracy": results["accuracy"],
+        "accuracy": folder.read_results()["accuracy"],
         "phases": phase_rates(log.told, alone),
         "tasks": task_rates(log, alone, 1 / scale),
         "decoded": [

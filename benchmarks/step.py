@@ -26,6 +26,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.methods.base import Context
 from foster.methods.foster import Foster
+from foster.networks import build_backbone
 from foster.networks.modules import training_mode
 from foster.networks.network import Network
 from foster.seeding import Address
@@ -158,12 +159,7 @@ def time_surroundings(engine: Engine, case: Case) -> dict[str, float]:
     settings = AUGMENTATIONS["auto" if size <= 64 else "photo-auto"]
     chance = torch.Generator().manual_seed(0)
     labels = torch.arange(5_000 // scale) % 10
-    network = Network.create(
-        Foster(
-            FosterSettings(), ExemplarMemory(), Context(case.backbone, 1, engine.infer, engine.device)
-        ).new_backbone(),
-        100,
-    ).to(engine.device)
+    network = Network.create(build_backbone(case.backbone), 100).to(engine.device)
     test = torch.randint(256, (10_000 // scale, 3, size, size), dtype=torch.uint8)
 
     def choose_exemplars() -> None:

@@ -29,9 +29,9 @@ from foster.losses import (
 LOG_2, LOG_3, LOG_4 = math.log(2), math.log(3), math.log(4)
 
 
-# A feature along the first of two carried classifiers has the cosines (1, 0). With sigma = 2 log 3 and T = 2 their
+# A feature along the first of two transported classifiers has the cosines (1, 0). With sigma = 2 log 3 and T = 2 their
 # softmax is (3/4, 1/4); the other side's logits (0, 2 log 4) give (1/5, 4/5).
-FEATURE, CARRIED = torch.tensor([[2.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 0.3]])
+FEATURE, TRANSPORTED = torch.tensor([[2.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 0.3]])
 SCALE, LOGITS = torch.tensor(2 * math.log(3)), torch.tensor([[0.0, 2 * math.log(4)]])
 
 
@@ -204,18 +204,18 @@ def test_pod_losses_have_finite_gradients_where_both_networks_agree() -> None:
     assert features.grad.isfinite().all()
 
 
-def test_prospective_transport_teaches_the_logits_what_the_carried_classifiers_say() -> None:
-    loss = prospective_transport(LOGITS, FEATURE, CARRIED, SCALE, 2.0)
+def test_prospective_transport_teaches_the_logits_what_the_transported_classifiers_say() -> None:
+    loss = prospective_transport(LOGITS, FEATURE, TRANSPORTED, SCALE, 2.0)
     assert loss.item() == pytest.approx(3 / 4 * math.log(5) + 1 / 4 * math.log(5 / 4))
 
 
-def test_retrospective_transport_teaches_the_carried_classifiers_what_the_old_network_says() -> None:
-    loss = retrospective_transport(FEATURE, CARRIED, SCALE, LOGITS, 2.0)
+def test_retrospective_transport_teaches_the_transported_classifiers_what_the_old_network_says() -> None:
+    loss = retrospective_transport(FEATURE, TRANSPORTED, SCALE, LOGITS, 2.0)
     assert loss.item() == pytest.approx(1 / 5 * math.log(4 / 3) + 4 / 5 * math.log(4))
 
 
 def test_only_the_student_of_a_transport_learns() -> None:
-    inputs = [tensor.clone().requires_grad_() for tensor in (LOGITS, FEATURE, CARRIED, SCALE)]
+    inputs = [tensor.clone().requires_grad_() for tensor in (LOGITS, FEATURE, TRANSPORTED, SCALE)]
     logits, features, classifiers, scale = inputs
     prospective_transport(logits, features, classifiers, scale, 2.0).backward()
     assert [tensor.grad is not None for tensor in inputs] == [True, False, False, False]

@@ -1,4 +1,4 @@
-"""COIL: classifiers carried between similar classes, on the images that a task may see."""
+"""COIL: classifiers transported between similar classes, on the images that a task may see."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_a_new_class_starts_from_the_classifier_of_the_known_class_that_it_resem
     assert new.norm(dim=1).mean().item() == pytest.approx(known.norm(dim=1).mean().item())
     started = functional.normalize(new)
     similarity = started @ functional.normalize(known).T
-    # Each column takes as much as each row gives, so a new class is carried two known ones, its twin among them.
+    # Each column takes as much as each row gives, so a new class starts from two known ones, its twin among them.
     assert (similarity[0, 2] > similarity[1, 2]).item()
     assert (similarity[1, 0] > similarity[0, 0]).item()
     assert 2 in similarity[0].topk(2).indices
