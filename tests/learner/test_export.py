@@ -90,6 +90,12 @@ def test_the_onnx_file_gives_the_learners_probabilities_for_any_number_of_images
     assert np.abs(found - expected(learner, count)).max() < 1e-4
 
 
+def test_the_onnx_file_says_nothing_of_the_folders_of_the_machine_that_made_it(onnx_file: ExportReport) -> None:
+    content = onnx_file.file.read_bytes()
+    for folder in (Path(foster.__file__).parent, Path(torch.__file__).parent):
+        assert str(folder).encode() not in content
+
+
 def test_labels_and_preprocessing_are_beside_the_onnx_file(learner: Learner, onnx_file: ExportReport) -> None:
     assert {path.name for path in onnx_file.file.parent.iterdir()} == {"digits.onnx", "digits.onnx.json"}
     beside = json.loads(onnx_file.facts_file.read_text(encoding="utf-8"))

@@ -159,6 +159,8 @@ def as_onnx(module: Exported, example: Tensor) -> tuple[bytes, Run]:
     )
     assert program is not None
     model = program.model_proto
+    for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
+        node.ClearField("metadata_props")  # source lines, with the folders of this machine
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString()
     options = onnxruntime.SessionOptions()
