@@ -22,7 +22,6 @@ from foster.system.processes import ProcessGroup
 CPU = torch.device("cpu")
 ADDRESS = Address(seed=1, purpose="feed", task=2, phase="boost")
 SHIFT = Augmentation(crop_padding=1, flip=True, brightness=0.2)
-REST = (Augmentation(), 4, Address(seed=1, purpose="feed"), CPU)
 
 
 resident_alone = pytest.mark.parametrize("kind", ["resident"], indirect=True)
@@ -201,15 +200,10 @@ def test_a_gpu_gets_the_batches_of_the_cpu() -> None:
     assert same(on_cpu, list(feed_of(39, augmentation=SHIFT).batches(2)))
 
 
-def black(count: int) -> ImageSet:
-    """Images of 48 bytes."""
-    return ImageSet(torch.zeros(count, 3, 4, 4, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64), ())
-
-
 @resident_alone
 def test_a_setting_overrules_the_memory() -> None:
-    assert type(make_feed(black(4), *REST, "off")) is StreamedFeed
-    assert type(make_feed(black(4), *REST, "on")) is ResidentFeed
+    assert type(make_feed(numbered(4), Augmentation(), 4, ADDRESS, CPU, "off")) is StreamedFeed
+    assert type(make_feed(numbered(4), Augmentation(), 4, ADDRESS, CPU, "on")) is ResidentFeed
 
 
 def test_each_of_several_processes_has_its_part_of_a_batch_but_all_of_too_few_images(

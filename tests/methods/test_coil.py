@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from foster.data.images import ImageSet
-from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.evaluation.predict import class_means
 from foster.losses import cosines, cross_entropy, distillation
@@ -22,9 +21,9 @@ from foster.training.phase import Evaluate, Phase
 LATER = FitSettings(epochs=4, learning_rate=0.05)
 
 
-def coil(entropy: float = 0.464, memory: ExemplarMemory | None = None, backbone: str = "resnet8") -> Coil:
+def coil(entropy: float = 0.464) -> Coil:
     settings = CoilSettings(first=SHORT, later=LATER, sinkhorn=entropy, transport_weight=0.5)
-    method = new_method(Coil, settings, memory, backbone)
+    method = new_method(Coil, settings)
     assert isinstance(method, Coil)
     return method
 
@@ -166,8 +165,8 @@ def test_a_known_class_without_exemplars_is_represented_by_its_classifier() -> N
     assert all(torch.tensor(value).isfinite() for value in terms(first_phase(method, task), task).values())
 
 
-def random_cost(num_rows: int, num_columns: int, seed: int = 0) -> Tensor:
-    return torch.rand(num_rows, num_columns, generator=torch.Generator().manual_seed(seed))
+def random_cost(num_rows: int, num_columns: int) -> Tensor:
+    return torch.rand(num_rows, num_columns, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize(("num_rows", "num_columns"), [(90, 10), (50, 2), (3, 7), (1, 4), (5, 1)])

@@ -14,8 +14,8 @@ from foster.networks.network import Network
 BLOCKS = ("old_block", "new_on_old", "new_block", "old_bias", "new_bias")
 
 
-def images(num_images: int = 4) -> Tensor:
-    return torch.randn(num_images, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+def images() -> Tensor:
+    return torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
 def addresses(module: nn.Module) -> set[int]:

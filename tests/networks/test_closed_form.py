@@ -19,16 +19,16 @@ KINDS = {
 }
 
 
-def images_of(num_classes: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Features `[60, 6]` around a centre a class, and labels."""
-    source = torch.Generator().manual_seed(seed)
-    labels = torch.arange(60) % num_classes
-    centres = 5 * torch.randn(num_classes, 6, generator=source) + 3
+def labelled() -> tuple[Tensor, Tensor]:
+    """Features `[60, 6]` around the centres of four classes, and labels."""
+    source = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) % 4
+    centres = 5 * torch.randn(4, 6, generator=source) + 3
     return centres[labels] + torch.randn(60, 6, generator=source), labels
 
 
 def test_the_solutions_are_those_of_standardised_and_of_random_features() -> None:
-    features, labels = images_of()
+    features, labels = labelled()
     standardised = (features - features.mean(0)) / features.std(0, correction=0)
     slda = KINDS["slda"](6, 4).standardised_by(features).with_images(features, labels)
     weight, bias = discriminants(Statistics.empty(4, 6).added(standardised, labels), 0.2)
@@ -44,7 +44,7 @@ def test_the_solutions_are_those_of_standardised_and_of_random_features() -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tasks_one_after_the_other_give_the_head_of_all_images_at_once(kind: str) -> None:
-    features, labels = images_of()
+    features, labels = labelled()
     start = KINDS[kind](6, 2).standardised_by(features)
     known = labels < 2
     first = start.with_images(features[known], labels[known])
@@ -57,7 +57,7 @@ def test_tasks_one_after_the_other_give_the_head_of_all_images_at_once(kind: str
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_merged_classes_have_the_head_that_they_would_have_had(kind: str) -> None:
-    features, labels = images_of()
+    features, labels = labelled()
     start = KINDS[kind](6, 4).standardised_by(features)
     merged = start.with_images(features, labels).regrouped([[3], [0, 1], [2]])
     names = torch.tensor([1, 1, 2, 0])
@@ -67,7 +67,7 @@ def test_merged_classes_have_the_head_that_they_would_have_had(kind: str) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_frame_takes_its_sizes_from_the_state_but_for_the_number_of_classes(kind: str) -> None:
-    features, labels = images_of()
+    features, labels = labelled()
     head = KINDS[kind](6, 4).standardised_by(features).with_images(features, labels)
     frame = KINDS[kind](0, 4)
     frame.load_state_dict(head.state_dict())

@@ -9,8 +9,8 @@ from foster.networks.modules import is_frozen
 from foster.networks.network import Network
 
 
-def images(num_images: int = 4) -> Tensor:
-    return torch.randn(num_images, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+def images() -> Tensor:
+    return torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture

@@ -49,9 +49,8 @@ def new_method(
     kind: Callable[[Any, ExemplarMemory, Context], Method[Any]],
     settings: MethodSettings,
     memory: ExemplarMemory | None = None,
-    backbone: str = "resnet8",
 ) -> Method[Any]:
-    context = Context(backbone, SEED, engine().infer, CPU)
+    context = Context("resnet8", SEED, engine().infer, CPU)
     return kind(settings, memory or ExemplarMemory(per_class=6), context)
 
 
@@ -102,27 +101,27 @@ def train(phase: Phase, task: Task, computing: Engine | None = None, batch_size:
     return Trained(task, phase, before, values(phase.network), losses)
 
 
-def learn(method: Method[Any], num_tasks: int, first: int = 0) -> Course:
-    """Train all phases of the tasks `first` to `num_tasks - 1`."""
+def learn(method: Method[Any], num_tasks: int) -> Course:
+    """Train all phases of the first tasks."""
     course = Course(method)
-    for index in range(first, num_tasks):
+    for index in range(num_tasks):
         task = task_of(method, index)
         course.phases += [train(part, task) for part in method.phases(task) if not isinstance(part, Evaluate)]
         course.network_after_task.append(values(method.network))
     return course
 
 
-def named_method(name: str, epochs: int = 1, memory: ExemplarMemory | None = None) -> Method[Any]:
-    """A method of ours with the same schedule for all its phases."""
-    kind, schedule = METHOD_SETTINGS[name], FitSettings(epochs=epochs)
+def named_method(name: str, memory: ExemplarMemory | None = None) -> Method[Any]:
+    """A method of ours with one epoch for each of its phases."""
+    kind, schedule = METHOD_SETTINGS[name], FitSettings(epochs=1)
     schedules = {key: schedule for key, value in kind() if isinstance(value, FitSettings)}
     return new_method(method_class(name), kind(**schedules), memory)
 
 
 @cache
-def course_of(name: str, epochs: int = 1) -> Course:
+def course_of(name: str) -> Course:
     """All tasks, learned once for all the tests."""
-    return learn(named_method(name, epochs), len(TASK_SIZES))
+    return learn(named_method(name), len(TASK_SIZES))
 
 
 def values(module: nn.Module) -> dict[str, Tensor]:

@@ -56,15 +56,15 @@ SMALL_RATES = [f"foster.{phase}.learning_rate=0.01" for phase in ("first", "boos
 
 
 def group_of(
-    given: Sequence[str], folder: Path, size: int = 2, held_at: Mapping[int, tuple[Path, str]] | None = None
+    given: Sequence[str], folder: Path, held_at: Mapping[int, tuple[Path, str]] | None = None
 ) -> list[BaseProcess]:
-    """`foster` with these words in `size` processes; what rank K says goes to `folder/said-K`. `held_at`: by rank."""
+    """`foster` with these words in two processes; what rank K says goes to `folder/said-K`. `held_at`: by rank."""
     folder.mkdir(parents=True, exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     members = []
-    for rank in range(size):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for rank in range(2):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         environment = {name: str(value) for name, value in place.items()}
         members.append(started(given, folder / f"said-{rank}", (held_at or {}).get(rank), environment))
     return members
