@@ -9,7 +9,7 @@ from foster.evaluation.gradcam import grad_cam
 from foster.methods.closed_form import ClosedFormNetwork, averages
 from foster.networks import build_backbone
 from foster.networks.closed_form import ClosedFormHead, DiscriminantHead, RidgeHead
-from foster.networks.statistics import Statistics, discriminants, one_hot
+from foster.networks.statistics import Statistics, discriminants
 from foster.seeding import Address
 
 ADDRESS = Address(3, "random features")
@@ -36,7 +36,7 @@ def test_the_solutions_are_those_of_standardised_and_of_random_features() -> Non
     ridge = KINDS["ridge"](6, 4).standardised_by(features).with_images(features, labels)
     hidden = (standardised @ ridge.random_weight + ridge.random_bias).relu().double()
     regularised = hidden.T @ hidden + 2.0 * torch.eye(hidden.shape[1])
-    weight = torch.linalg.solve(regularised, hidden.T @ one_hot(labels, 4))
+    weight = torch.linalg.solve(regularised, hidden.T @ torch.eye(4).double()[labels])
     assert_close(ridge(features), (hidden @ weight).float(), rtol=1e-4, atol=1e-4)
     for head in (slda, ridge):
         assert (head(features).argmax(1) == labels).all()

@@ -1,7 +1,6 @@
 """The base of methods: `phases` is a generator over one task; networks and the memory are kept between tasks."""
 
 import copy
-import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foster.data.images import ImageSet, Stack
+from foster.data.images import ImageSet, Stack, digest
 from foster.data.memory import ExemplarMemory, select
 from foster.data.task import Task
 from foster.errors import TrainingError
@@ -21,7 +20,7 @@ from foster.losses import cross_entropy
 from foster.networks import build_backbone
 from foster.networks.closed_form import ClosedFormHead
 from foster.networks.heads import CosineHead, Head
-from foster.networks.modules import both, freeze, on_host, unfreeze
+from foster.networks.modules import both, freeze, unfreeze
 from foster.networks.network import Backbone, Network
 from foster.seeding import Address, generator, initialisation
 from foster.settings.fit import FitSettings
@@ -220,9 +219,10 @@ def _content(value: Any, seen: dict[int, Any]) -> Any:
     if id(value) in seen:
         return "seen"
     seen[id(value)] = value
-    if isinstance(value, Tensor | np.ndarray):
-        array = on_host(value).flatten().view(torch.uint8).numpy() if isinstance(value, Tensor) else value
-        return str(value.dtype), tuple(value.shape), hashlib.sha256(array.tobytes()).hexdigest()
+    if isinstance(value, Tensor):
+        return digest({"": value})
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.shape, value.tobytes()
     if isinstance(value, nn.Module):
         return _content(value.state_dict(), seen)
     if isinstance(value, Mapping):

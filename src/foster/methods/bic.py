@@ -45,15 +45,16 @@ class BiasCorrectedHead(Head):
     @property
     def alpha(self) -> Tensor:
         """The factor of each class's logit, `[num_classes]`."""
-        return self._for_each_class([cast(Correction, correction).alpha for correction in self.corrections])
+        return self._for_each_class("alpha")
 
     @property
     def beta(self) -> Tensor:
         """The offset of each class's logit, `[num_classes]`."""
-        return self._for_each_class([cast(Correction, correction).beta for correction in self.corrections])
+        return self._for_each_class("beta")
 
-    def _for_each_class(self, values: list[nn.Parameter]) -> Tensor:
-        return torch.cat([value.expand(size) for value, size in zip(values, self.task_sizes, strict=True)])
+    def _for_each_class(self, name: str) -> Tensor:
+        parts = zip(self.corrections, self.task_sizes, strict=True)
+        return torch.cat([correction.get_parameter(name).expand(size) for correction, size in parts])
 
     def forward(self, features: Tensor) -> Tensor:
         return super().forward(features) * self.alpha + self.beta

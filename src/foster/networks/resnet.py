@@ -114,6 +114,6 @@ def fine_stem() -> nn.Module:
     return nn.Sequential(small_stem(64), nn.MaxPool2d(kernel_size=3, stride=2, padding=1))
 
 
-def resnet18(stem: Callable[[], nn.Module] = standard_stem, has_last_relu: bool = True) -> ResNet:
-    """The ResNet-18."""
+def resnet18(stem: Callable[[], nn.Module], has_last_relu: bool = True) -> ResNet:
+    """The ResNet-18 with this stem."""
     return ResNet(stem(), (64, 128, 256, 512), 2, projection, has_last_relu)

@@ -123,7 +123,7 @@ class Statistics:
         for rows, ids in zip(features.split(ROWS_AT_ONCE), labels.split(ROWS_AT_ONCE), strict=True):
             rows, ids = rows.to(device), ids.to(device)
             values = (rows if transform is None else transform(rows)).double()
-            members = one_hot(ids, self.num_classes)
+            members = functional.one_hot(ids, self.num_classes).double()
             # Matrix products have the same order of summation in every run, unlike index_add.
             counts += members.sum(0).long()
             sums.addmm_(members.T, values)
@@ -161,11 +161,6 @@ class Statistics:
             spread = self.counts[is_gone].sum() * self.within_class_covariance
             second_moment = second_moment - self.means[is_gone].T @ self.sums[is_gone] - spread
         return Statistics(counts, members @ self.sums, second_moment)
-
-
-def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """Class ids `[N]` in one-hot encoding, float64 `[N, num_classes]`."""
-    return functional.one_hot(labels, num_classes).double()
 
 
 def discriminants(statistics: Statistics, shrinkage: float) -> tuple[Tensor, Tensor]:
