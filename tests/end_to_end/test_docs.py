@@ -17,6 +17,8 @@ import foster
 from foster.cli import app
 from foster.data import sources
 from foster.data.images import ImageSet
+from foster.events import EpochEnded, Event
+from foster.settings.experiment import load_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -53,7 +55,7 @@ def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_your_own_method_is_thirty_lines_and_works_as_the_page_shows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    method, use, _ = blocks("own-method.md", "python")
+    method, use, *_ = blocks("own-method.md", "python")
     told = [line for line in method.splitlines() if line.strip() and not line.startswith("from ")]
     assert len(told) <= 30
     (tmp_path / "my_lab.py").write_text(method)
@@ -72,6 +74,35 @@ def test_your_own_method_is_thirty_lines_and_works_as_the_page_shows_it(
     assert "20 tune" not in out
     assert "2 tune" in out
     assert "runs/balanced" in out
+
+
+def test_a_part_of_foster_is_changed_as_the_page_shows_it_and_nothing_else(tmp_path: Path) -> None:
+    *_, method, _ = blocks("own-method.md", "python")
+    (tmp_path / "my_foster.py").write_text(method)
+    plugins = [str(tmp_path / "my_foster.py")]
+    keys = {"dataset": "synthetic", "synthetic": {"num_classes": 4, "train_per_class": 12}, "backbone": "resnet8"}
+    few = {"epochs_scale": 0.02, "batch_size": 16, "device": "cpu", "augmentation": "shift"}
+    shared = {"plugins": plugins, "base_classes": 2, "increment": 2, **keys, **few}
+    losses: dict[str, list[dict[str, float]]] = {"foster": [], "weighted": []}
+
+    for name, seen in losses.items():
+
+        def listen(event: Event, seen: list[dict[str, float]] = seen) -> None:
+            if isinstance(event, EpochEnded) and event.phase == "boost":
+                seen.append(event.losses)
+
+        foster.run("cifar100-b50-inc10", method=name, **shared, listener=listen)
+    (theirs, *_), (ours, *_) = losses.values()
+    assert ours["L_FE"] < 0.7 * theirs["L_FE"]
+    assert ours["L_LA"] == pytest.approx(theirs["L_LA"], rel=0.1)
+    for changes in ([], ["recipe=plus"], ["foster.beta_boost=0.9"]):
+        known, own = (
+            load_settings("cifar100-b50-inc10", [*changes, f"method={name}"], plugins=plugins).options.model_dump()
+            for name in losses
+        )
+        assert own == known | {"enhancement_weight": 0.5}
+    own = load_settings("cifar100-b50-inc10", ["method=weighted", "weighted.beta_boost=0.9"], plugins=plugins)
+    assert own.options.beta_boost_of(1) == 0.9
 
 
 def test_a_method_that_uses_all_of_a_batch_works_as_the_page_shows_it(tmp_path: Path) -> None:

@@ -77,21 +77,12 @@ class Foster(Method[FosterSettings]):
             )
 
     def boost(self, task: Task, network: BoostedNetwork, number: int = 1) -> Phase:
-        settings, num_known = self.settings, task.num_known
+        settings, name = self.settings, numbered("boost", number, "-")
         scales = self.scales(task).to(self.context.device)
 
         def objective(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            return terms_of(network(images), labels)
+            return self.boost_terms(network(images), labels, scales)
 
-        def terms_of(out: BoostedOutput, labels: Tensor) -> dict[str, Tensor]:
-            terms = {"L_LA": logits_alignment(out.logits, labels, scales)}
-            if settings.feature_enhancement:
-                terms["L_FE"] = feature_enhancement(out.new_branch_logits, labels)
-            if settings.distillation:
-                terms["L_KD"] = distillation(out.logits[:, :num_known], out.old_logits, settings.temperature)
-            return terms
-
-        name = numbered("boost", number, "-")
         if settings.boost_turns == "none":
             return Phase(name, network, objective, settings.boost, task.training)
         old, new_branch = network.old, network.new_branch
@@ -101,9 +92,19 @@ class Foster(Method[FosterSettings]):
             seen, quarters = with_turned(images)
             old_out, features = beside(lambda: old(images), lambda: new_branch(seen))
             out = network.combined(old_out, features[: len(images)])
-            return {**terms_of(out, labels), "L_turn": turned.loss(features, labels, quarters)}
+            return {**self.boost_terms(out, labels, scales), "L_turn": turned.loss(features, labels, quarters)}
 
         return Phase(name, turned, objective_with_turns, settings.boost, task.training)
+
+    def boost_terms(self, out: BoostedOutput, labels: Tensor, scales: Tensor) -> dict[str, Tensor]:
+        """The loss of boosting, L_LA + L_FE + L_KD, by term."""
+        settings, num_known = self.settings, out.old_logits.shape[1]
+        terms = {"L_LA": logits_alignment(out.logits, labels, scales)}
+        if settings.feature_enhancement:
+            terms["L_FE"] = feature_enhancement(out.new_branch_logits, labels)
+        if settings.distillation:
+            terms["L_KD"] = distillation(out.logits[:, :num_known], out.old_logits, settings.temperature)
+        return terms
 
     def after_boost(self, task: Task, boosted: Sequence[BoostedNetwork]) -> BoostedNetwork | Network:
         """The mean of the boosted networks, aligned if the settings say so. It is the teacher of compression; without

@@ -176,10 +176,11 @@ MARKERS = "osD^XPp><vhd8"
 
 
 def look_of(method: str) -> Look:
-    """The look of a method in all figures. A method whose settings have no `look` gets one from a hash of its name."""
-    settings, start = METHOD_SETTINGS.get(method), zlib.crc32(method.encode())
-    if settings and settings.look:
-        return Look(*settings.look)
+    """The look of a method in all figures. A method whose settings class has no `look` of its own gets one from a hash
+    of its name."""
+    look, start = vars(METHOD_SETTINGS.get(method, object)).get("look"), zlib.crc32(method.encode())
+    if look:
+        return Look(*look)
     return Look(
         SPARE_COLOURS[start % len(SPARE_COLOURS)], SPARE_MARKERS[start // len(SPARE_COLOURS) % len(SPARE_MARKERS)]
     )

@@ -113,7 +113,7 @@ class CommonSettings(Frozen):
     def why_unused(self, key: str) -> str:
         """Why a dotted key has no effect: it is another method's. Empty if it has one."""
         section = key.partition(".")[0]
-        is_of_another = section in METHOD_SETTINGS and section != self.section
+        is_of_another = section in METHOD_SETTINGS and section not in sections_of(self.section)
         return f"the method is {self.method}" if is_of_another else ""
 
     def scheduled(self, epochs_factor: float, is_pretrained: bool, rate: float = 1.0) -> MethodSettings:
@@ -308,14 +308,31 @@ def make(model: type[Common], data: Mapping[str, Any], origin: str) -> Common:
     _check_name("method", method, [*model.untrained, *METHOD_SETTINGS], origin)
     section = DEFAULT_METHOD if method in model.untrained else method
     tables = {name: data.pop(name) for name in METHOD_SETTINGS if name in data}
-    checked = {name: method_section(name, table, origin) for name, table in tables.items()}
+    for name, table in tables.items():
+        method_section(name, table, origin)  # a mistake in another method's section is a mistake, too
     for key, table in model.named.items():
         if data.get(key) is not None:
             _check_name(key, data[key], table, origin)
     augmentation = data["augmentation"] = model.augmentation_asked(data)
     if isinstance(augmentation, str) and augmentation != model.usual_augmentation:
         _check_name("augmentation", augmentation, [*AUGMENTATIONS, model.usual_augmentation], origin)
-    return validated(model, {**data, "options": checked.get(section) or METHOD_SETTINGS[section]()}, origin)
+    asked: dict[str, Any] = {}
+    for name in sections_of(section):
+        asked = laid_over(asked, inherited(section, name, tables.get(name, {})))
+    return validated(model, {**data, "options": method_section(section, asked, origin)}, origin)
+
+
+def sections_of(method: str) -> list[str]:
+    """The sections of a settings file that a method reads, the later over the earlier: those of the methods whose
+    settings class its own extends, and its own."""
+    names = [name for name, options in METHOD_SETTINGS.items() if issubclass(METHOD_SETTINGS[method], options)]
+    return sorted(names, key=lambda name: len(METHOD_SETTINGS[name].__mro__))
+
+
+def inherited(method: str, section: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a `section` that a method reads: in another method's, those whose default it has not changed."""
+    ours, theirs = (METHOD_SETTINGS[name].model_fields for name in (method, section))
+    return {key: value for key, value in table.items() if ours[key].default == theirs[key].default}
 
 
 def _check_name(key: str, name: Any, known: Iterable[str], origin: str) -> None:
