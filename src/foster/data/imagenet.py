@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from foster.data.herding import random_selection
 from foster.data.images import ImageSet
 from foster.data.photos.decode import SUFFIXES
 from foster.data.photos.find import class_name, natural_order, read_text, shown
 from foster.data.photos.stack import PhotoStack
 from foster.data.photos.store import PhotoLoader
+from foster.data.scenario import num_held_out
 from foster.data.sources import Request
 from foster.errors import DataError, explained
 from foster.seeding import Address, generator
@@ -98,8 +100,7 @@ def divided(photos: Paths, share: float, seed: int) -> tuple[Paths, Paths]:
     for name, paths in photos.items():
         if len(paths) < 2:
             raise DataError(f"class '{name}' has one photo, '{paths[0]}': too few to train and to test")
-        count = min(max(1, round(len(paths) * share)), len(paths) - 1)
-        chosen = set(torch.randperm(len(paths), generator=random)[:count].tolist())
+        chosen = set(random_selection(len(paths), num_held_out(len(paths), share), random).tolist())
         second[name] = [path for k, path in enumerate(paths) if k in chosen]
         first[name] = [path for k, path in enumerate(paths) if k not in chosen]
     return first, second
