@@ -84,6 +84,15 @@ def test_the_margin_of_a_difference_is_of_the_paired_differences_where_the_seeds
     assert Finding.of(claim, {"small": small, "large": other_seeds}).margin == pytest.approx(8**0.5)
 
 
+def test_seeds_that_agree_by_chance_have_the_margin_of_one_run_divided_by_the_root_of_their_number(outcome: Outcome):
+    claim = Claim(text="", metric="final", first="large", second="small")
+    of_one, of_two = (
+        {name: [replace(run, accuracy=runs[0].accuracy) for run in runs[:n]] for name, runs in outcome.runs.items()}
+        for n in (1, 2)
+    )
+    assert Finding.of(claim, of_two).margin == pytest.approx(Finding.of(claim, of_one).margin / 2**0.5)
+
+
 def test_a_difference_of_one_run_each_below_the_error_of_the_test_set_is_too_little_data(write_run):
     def verdict(dataset: str) -> str:
         pairs = (("first", 92.0), ("second", 90.0))

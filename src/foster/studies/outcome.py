@@ -49,8 +49,8 @@ MARGIN_OF_ONE_RUN = 1.0
 VERDICTS_NOTE = (
     "A claim has a range: about x is x ± 2 points, minimal is at most 2 points. It holds if the number that was found, "
     "plus or minus a margin, lies inside the range, and does not hold if it lies outside; if it reaches across an end "
-    "of the range, there is too little data. The margin is two standard errors over the seeds "
-    f"(n = 1: {MARGIN_OF_ONE_RUN:g} point, or the standard error of the test set if that is larger)."
+    "of the range, there is too little data. The margin is two standard errors over the seeds, and at least "
+    f"{MARGIN_OF_ONE_RUN:g} point, or the standard error of the test set if that is larger, divided by the root of n."
 )
 
 
@@ -82,7 +82,7 @@ class Finding:
         errors = [statistics.variance(sample) / len(sample) for sample in samples if n > 1]
         value = means[names[0]] - (means[names[1]] if len(names) > 1 else 0.0)
         alone = max(MARGIN_OF_ONE_RUN, sum(_test_variance(runs[name][0]) for name in names) ** 0.5)
-        return cls(claim, value, 2 * sum(errors) ** 0.5 if n > 1 else alone, n)
+        return cls(claim, value, max(2 * sum(errors) ** 0.5, alone / n**0.5), n)
 
     @classmethod
     def _of_tasks(cls, claim: Claim, runs: Mapping[str, Sequence[RunResult]]) -> "Finding":
