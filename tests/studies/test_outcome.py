@@ -87,7 +87,10 @@ def test_the_margin_of_a_difference_is_of_the_paired_differences_where_the_seeds
 def test_seeds_that_agree_by_chance_have_the_margin_of_one_run_divided_by_the_root_of_their_number(outcome: Outcome):
     claim = Claim(text="", metric="final", first="large", second="small")
     of_one, of_two = (
-        {name: [replace(run, final_accuracy=runs[0].final_accuracy) for run in runs[:n]] for name, runs in outcome.runs.items()}
+        {
+            name: [replace(run, final_accuracy=runs[0].final_accuracy) for run in runs[:n]]
+            for name, runs in outcome.runs.items()
+        }
         for n in (1, 2)
     )
     assert Finding.of(claim, of_two).margin == pytest.approx(Finding.of(claim, of_one).margin / 2**0.5)
