@@ -197,8 +197,9 @@ def protocols(rows: Sequence[Row]) -> list[str]:
         ("gain", lambda row: _difference(row.plus, statistics.fmean(row.group.averages)) if row.plus else ABSENT),
     )
     told = (
-        "FOSTER on the paper's protocols, as its authors' repository reproduces it (it does not say of which network: "
-        "its program prints the boosted one), and with `--recipe plus`:"
+        "FOSTER on the paper's protocols: ours; the paper's numbers (those of B0 inc20 and B50 inc10 are only in its "
+        "authors' repository); what that repository measured again (it does not say of which network: its program "
+        "prints the boosted one); and ours with `--recipe plus`:"
     )
     return [textwrap.fill(told, 120), table(columns, shown, num_names=1)] if shown else []
 
