@@ -75,7 +75,7 @@ def test_a_new_run_takes_no_folder_that_holds_anything_and_leaves_it_as_it_is(tm
     full.mkdir()
     (full / "mine").touch()
     with RunFolder(begun).opened(tiny_settings()) as folder:
-        pass
+        folder.note(events.CheckpointWritten(0, "learn", 1, 0.1))
     for path, reason in ((file, "is a file"), (full, "not empty"), (begun, "continue")):
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(FolderError, match=reason):
@@ -86,6 +86,21 @@ def test_a_new_run_takes_no_folder_that_holds_anything_and_leaves_it_as_it_is(tm
     folder.write_results({"finished": True})
     with pytest.raises(FolderError, match="finished"):
         folder.check_free()
+
+
+def test_a_run_that_failed_before_it_learned_anything_is_begun_anew(tmp_path: Path):
+    """Such as one with a method of one's own that had a mistake."""
+    folder = RunFolder(tmp_path / "run")
+    with folder.opened(tiny_settings()):
+        folder.note(events.RunFailed("a mistake"))
+        folder.checkpoints.folder.mkdir()
+    folder.check_free(other := tiny_settings("foster", "seed=2"))
+    with folder.opened(other):
+        assert folder.settings() == other
+        assert not FollowedRun("", folder.path).read_events()
+    (folder.path / "mine").touch()
+    with pytest.raises(FolderError, match="not empty"):
+        folder.check_free(other)
 
 
 def test_the_command_that_continues_a_run_trusts_the_plug_ins_that_were_just_run(tmp_path: Path):
@@ -114,6 +129,7 @@ def test_a_run_that_another_process_began_meanwhile_is_left_alone(tmp_path: Path
     def held(path: Path) -> Iterator[None]:
         path.mkdir()
         (path / "settings.toml").write_text("theirs")
+        (path / "results.json").touch()
         yield
 
     monkeypatch.setattr(module, "locked", held)

@@ -56,7 +56,9 @@ def tiny(*overrides: str) -> Settings:
 
 
 def run(settings: Settings, path: Path) -> dict[str, Any]:
-    return experiments.launch(settings, path, quiet=True, is_shown=False)
+    experiments.launch(settings, path, quiet=True, is_shown=False)
+    results: dict[str, Any] = json.loads((path / "results.json").read_text(encoding="utf-8"))
+    return results
 
 
 class Finished:
@@ -65,8 +67,7 @@ class Finished:
     def __init__(self, path: Path, *overrides: str) -> None:
         self.path = path
         self.settings = tiny(*overrides)
-        run(self.settings, path)
-        self.results: dict[str, Any] = json.loads((path / "results.json").read_text(encoding="utf-8"))
+        self.results = run(self.settings, path)
 
 
 @pytest.fixture(scope="module")

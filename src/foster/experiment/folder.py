@@ -8,7 +8,7 @@ from typing import Any
 
 from foster.errors import DataError, FolderError, SettingsError, short
 from foster.events import CheckpointWritten, Event
-from foster.experiment.event_log import FollowedRun, end_cut_line, note
+from foster.experiment.event_log import EVENTS, FollowedRun, end_cut_line, note
 from foster.experiment.results import RESULTS, read_content
 from foster.settings.base import FREE_SETTINGS, flat
 from foster.settings.experiment import Settings, load_settings
@@ -67,23 +67,28 @@ class RunFolder:
         """Refuse to continue the run in the folder with settings that change its result."""
         check_same_settings(self.settings(), settings, f"'{self.path}' holds a run")
 
+    @property
+    def has_learned(self) -> bool:
+        """Whether a new start would lose something: there are results, or a checkpoint was written."""
+        events = FollowedRun("", self.path).read_events()
+        return (self.path / RESULTS).exists() or any(isinstance(event, CheckpointWritten) for event in events)
+
     def check_nothing_learned(self) -> None:
         """Refuse a folder with results but no checkpoint: a new start would overwrite the results."""
-        events = FollowedRun("", self.path).read_events()
-        if (self.path / RESULTS).exists() or any(isinstance(event, CheckpointWritten) for event in events):
+        if self.has_learned:
             raise FolderError(
                 f"'{self.path}' has learned before, but there is no checkpoint in '{self.checkpoints.folder}'; "
                 "put its files back, or start a new run in another folder"
             )
 
     def check_free(self, settings: Settings | None = None) -> None:
-        """A new run needs a folder that does not hold anything yet, and to which nobody writes. Of an unfinished run
-        with other `settings` than these, the error says which differ."""
+        """A new run needs a folder that is empty, or holds a run that has learned nothing, and to which nobody writes.
+        Of an unfinished run with other `settings` than these, the error says which differ."""
         if not self.is_written:
             return
         if self.path.is_dir() and (writer := writer_of(self.path)):
             raise FolderError(f"'{self.path}' is being written by {writer}; wait for it or stop it")
-        if settings is not None and self.holds_run and not self.is_finished:
+        if settings is not None and self.holds_run and self.has_learned and not self.is_finished:
             with suppress(SettingsError):  # its settings cannot be read here, because of a plug-in
                 self.check_same(settings)
         self._check_empty()
@@ -92,7 +97,7 @@ class RunFolder:
         other = "choose another folder with --out FOLDER (from Python: folder=...)"
         if self.is_finished:
             raise FolderError(f"'{self.path}' already holds a run, which is finished; {other}")
-        if self.holds_run:
+        if self.holds_run and self.has_learned:
             raise FolderError(
                 f"'{self.path}' already holds a run; continue it with '{self.resume_command()}' "
                 f"(from Python: resume=True), or {other}"
@@ -101,7 +106,8 @@ class RunFolder:
             raise FolderError(f"'{self.path}' is a file; {other}")
         with written(self.path):
             entries = list(self.path.iterdir()) if self.path.is_dir() else []
-        if not all(entry.name == LOCK or is_temporary(entry) for entry in entries):
+        own = {LOCK, SETTINGS, EVENTS, CHECKPOINTS} if self.holds_run else {LOCK}
+        if not all(entry.name in own or is_temporary(entry) for entry in entries):
             raise FolderError(f"'{self.path}' is not empty; {other}")
 
     @contextmanager
@@ -115,6 +121,7 @@ class RunFolder:
                 self._check_empty()  # again after `check_free`: another process may have come first
             remove_temporaries(self.path)
             if settings is not None:
+                (self.path / EVENTS).unlink(missing_ok=True)
                 write_text(self.path / SETTINGS, settings.toml())
             end_cut_line(self.path)
             yield self
