@@ -8,6 +8,7 @@ import torch
 from tiny_runs import ignore, stopped_run, tiny_settings
 
 import foster
+from foster.errors import DataError
 from foster.evaluation.metrics import average_incremental_accuracy
 from foster.experiment.folder import RunFolder
 from foster.experiment.run import begin
@@ -86,6 +87,22 @@ def test_a_run_that_is_not_finished_has_no_network_yet(tmp_path: Path) -> None:
     (result,) = foster.load_results(stopped_run(tmp_path / "run"))
     with pytest.raises(foster.DataError, match="not finished"):
         _ = result.network
+
+
+def test_the_networks_after_each_task_are_those_that_were_evaluated(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    begin(tiny_settings("foster", "keep_networks=true"), RunFolder(run), ignore, StopRequest())
+    (result,) = foster.load_results(run)
+    images = torch.zeros(1, 3, 8, 8)
+    for task, num_classes in enumerate(result.classes_seen):
+        for variant in ("compressed", "boosted"):
+            network = result.network_after(task, variant)
+            assert not network.training
+            assert network(images).logits.shape == (1, num_classes)
+    last = result.network_after(len(result.classes_seen) - 1)
+    torch.testing.assert_close(last(images).logits, result.network(images).logits)
+    with pytest.raises(DataError, match="keep_networks=true"):
+        result.network_after(0, "lost")
 
 
 def test_a_results_file_alone_has_no_network() -> None:

@@ -14,6 +14,7 @@ from foster.system.output import plain_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import nn
 
     from foster.networks.network import Network
 
@@ -56,6 +57,13 @@ class Result(RunResult):
             # Its checkpoints may be those of the middle of a task, and another process may be writing them.
             raise DataError(f"the run in '{self.path.parent}' is not finished; its network is there when it is")
         return RunArchive(self.path).network().eval()
+
+    def network_after(self, task: int, variant: str | None = None) -> "nn.Module":
+        """The network of the result after a task, the first being 0, or that of another variant, such as FOSTER's
+        "boosted"; of a run with `keep_networks=true`, whose folder has them."""
+        from foster.reports.archive import RunArchive
+
+        return RunArchive(self.path).network_after(task, variant).eval()
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `results.json`."""
