@@ -205,7 +205,7 @@ class Outcome:
         rows = [(one.claim.text, one.claim.paper or ABSENT, one.text, str(one.n), one.verdict) for one in findings]
         scenario, preset = self.scenarios[0], self.study.presets[0]
         is_elsewhere = not scenario.startswith(preset) and not preset.endswith(".toml")
-        title = f"What the paper claims{f' of {preset}' if is_elsewhere else ''}, and what was found on {scenario}"
+        title = f"Claims{f' on {preset}' if is_elsewhere else ''}, and what was found on {scenario}"
         return Grid(title, ("claim", "paper", "found", "n", "verdict"), tuple(rows), num_names=1)
 
     def grids(self) -> list[Grid]:
