@@ -15,13 +15,16 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from made_once import made_once
 from PIL import Image
+from small_learners import digits
 from typer.testing import CliRunner
 
 import foster
 from foster.cli import app
+from foster.networks import build_backbone
 from foster.reports.archive import open_archives
 from foster.reports.html import THEMED, _class_rows, _learns, _run_part, command, page_of, svg, write_report
 from foster.reports.mistakes import picture
@@ -178,7 +181,8 @@ def test_a_report_holds_everything_and_is_small(run_report, bundle_report):
         assert part in learned
 
 
-def test_a_class_that_was_renamed_is_a_line_of_its_own(bundle, tmp_path: Path):
+@pytest.mark.usefixtures("unrendered")
+def test_a_class_that_was_renamed_is_a_line_of_its_own_and_no_learn(bundle, tmp_path: Path):
     learner = foster.load(bundle, device="cpu")
     learner.rename("0", "zero")
     learner.save(tmp_path / "renamed")
@@ -186,6 +190,21 @@ def test_a_class_that_was_renamed_is_a_line_of_its_own(bundle, tmp_path: Path):
     lines = _learns(archive)
     assert [line["title"] for line in lines] == [*["the arguments"] * 2, "renamed a class to zero"]
     assert lines[-1]["check"] == {}
+    assert ("learns", "2") in page_of([archive]).headlines
+    write_report([tmp_path / "renamed"], tmp_path / "renamed.html")
+    (row,) = re.findall(r"<td>renamed a class to zero</td>(.*?)</tr>", (tmp_path / "renamed.html").read_text())
+    assert set(re.findall(r">(.*?)</td>", row)) == {"–"}
+
+
+@pytest.mark.usefixtures("unrendered")
+def test_a_bundle_in_closed_form_has_kept_photos_and_no_norms(tmp_path: Path):
+    safetensors.torch.save_file(build_backbone("resnet8").state_dict(), tmp_path / "weights.safetensors")
+    learner = foster.Learner(backbone="resnet8", weights=str(tmp_path / "weights.safetensors"), device="cpu")
+    learner.learn(*digits("zero", "one", last=12))
+    page = page_of(open_archives([learner.save(tmp_path / "bundle")]))
+    assert page.missing == []
+    assert [figure.kind for figure in page.parts[0]["figures"]] == ["confusion", "exemplars"]
+    assert ("kept photos", "24") in page.headlines
 
 
 def test_the_first_learn_made_no_known_class_worse(bundle_report):

@@ -72,6 +72,11 @@ def entry_title(entry: Mapping[str, Any]) -> str:
     return f"forgot {', '.join(forgotten)}" if forgotten else str(entry.get("source", ""))
 
 
+def is_learn(entry: Mapping[str, Any]) -> bool:
+    """Whether it is a `learn`, and not a change of classes or a removal of photos."""
+    return not any(entry.get(key) for key in ("renamed", "forgotten", "removed_photos"))
+
+
 def last_checks(history: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """The checks of the last entry that has some: by kind of images, then by class."""
     checks: Mapping[str, Any] = next((entry["checks"] for entry in reversed(history) if "checks" in entry), {})

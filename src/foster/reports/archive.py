@@ -49,6 +49,8 @@ class Archive:
     method: str
     scenario_name: str = ""
     """Empty for a bundle."""
+    kept_images = "exemplars"
+    """What its exemplars are called."""
     class_names: tuple[str, ...]
     task_sizes: tuple[int, ...]
 
@@ -203,6 +205,8 @@ class BundleArchive(Archive):
     In closed form nothing is held out: each photo is predicted by the classifier without it (leave-one-out).
     """
 
+    kept_images = "kept photos"
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.name = printable(folder.resolve().name)  # whoever reads it later has another 'current'
@@ -285,7 +289,7 @@ class BundleArchive(Archive):
     def exemplars(self) -> ImageSet:
         images = self._knowledge.images_of(self._knowledge.exemplars)
         if not len(images):
-            raise DataError(f"bundle '{self.folder}' keeps no exemplars")
+            raise DataError(f"bundle '{self.folder}' keeps no photos")
         return images
 
 

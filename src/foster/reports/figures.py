@@ -76,7 +76,7 @@ KINDS = {
     ),
     "exemplars": Kind(
         lambda archives: exemplar_figure(_only(archives)),
-        "The first exemplars of each class, in the order of their selection; their number in brackets.",
+        "The first images that are kept of each class, in the order of their selection; their number in brackets.",
     ),
     "tsne": Kind(
         lambda archives: tsne_figure(_runs(archives)),

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from foster.bundle.folder import folder_bytes
-from foster.bundle.history import entry_title
+from foster.bundle.history import entry_title, is_learn
 from foster.errors import FosterError
 from foster.reports.archive import Archive, BundleArchive, RunArchive, open_archives
 from foster.reports.figures import KINDS
@@ -140,7 +140,7 @@ def _run_headlines(run: RunArchive) -> list[tuple[str, str]]:
 
 def _bundle_headlines(bundle: BundleArchive) -> list[tuple[str, str]]:
     manifest = bundle.manifest
-    lines = [("classes", str(len(manifest.classes))), ("learns", str(len(_learns(bundle))))]
+    lines = [("classes", str(len(manifest.classes))), ("learns", str(sum(map(is_learn, manifest.history))))]
     names = ("leave-one-out accuracy", "photos") if bundle.is_closed_form else ("held-out accuracy", "held-out images")
     try:
         numbers = (f"{bundle.accuracy:.1f} %", f"{len(bundle.predictions()[0]):,}")
@@ -148,7 +148,7 @@ def _bundle_headlines(bundle: BundleArchive) -> list[tuple[str, str]]:
     except FosterError:
         lines.append((names[0], ABSENT))
     num_exemplars = sum(entry.use == "exemplars" for entry in manifest.exemplars)
-    return [*lines, ("exemplars", f"{num_exemplars:,}"), ("size", size_text(folder_bytes(bundle.folder)))]
+    return [*lines, ("kept photos", f"{num_exemplars:,}"), ("size", size_text(folder_bytes(bundle.folder)))]
 
 
 def _class_rows(page: Page, runs: Sequence[RunArchive]) -> list[ClassRow]:
@@ -194,6 +194,8 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
     manifest = bundle.manifest
     reading = "On the dashed line, an answer is right as often as its confidence says; below it, it is too sure. "
     reading += "Larger points stand for more images."
+    # In closed form, the head is computed and has no norms to compare.
+    kinds = [kind for kind in OF_A_BUNDLE if kind != "head-norms" or not bundle.is_closed_form]
     curve = []
     if not bundle.is_closed_form:
         curve = page.tried("calibration", lambda: [Shown("calibration", reading, svg(calibration_figure(bundle)))])
@@ -204,7 +206,7 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
         "settings": _settings(manifest.settings),
         "learns": _learns(bundle),
         "tested_on": "each photo left out in turn" if bundle.is_closed_form else "on held-out images",
-        "figures": curve + [figure for kind in OF_A_BUNDLE for figure in page.drawn(kind, [bundle])],
+        "figures": curve + [figure for kind in kinds for figure in page.drawn(kind, [bundle])],
     }
     try:
         labels, predicted = bundle.predictions()
@@ -220,7 +222,12 @@ def _learns(bundle: BundleArchive) -> list[dict[str, Any]]:
     history: Sequence[dict[str, Any]] = bundle.manifest.history
     checks = [entry.get("checks", {}) for entry in history]
     return [
-        {**entry, "title": entry_title(entry), "check": check.get("held-out") or check.get("exemplar") or {}}
+        {
+            **entry,
+            "title": entry_title(entry),
+            "is_learn": is_learn(entry),
+            "check": check.get("held-out") or check.get("exemplar") or {},
+        }
         for entry, check in zip(history, checks, strict=True)
     ]
 

@@ -50,7 +50,7 @@ def exemplar_figure(archive: Archive) -> Figure:
         _picture_only(axes)
         if block == 0:
             some = f"; {num_shown} of {len(counts):,} classes" if num_shown < len(counts) else ""
-            axes.set_title(f"{archive.name}: {len(images):,} exemplars{some}")
+            axes.set_title(f"{archive.name}: {len(images):,} {archive.kept_images}{some}")
     return figure
 
 
