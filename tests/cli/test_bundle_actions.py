@@ -45,6 +45,12 @@ def test_an_update_that_costs_too_much_is_shown_and_not_written(command: Command
     assert "foster promote v2.refused" in done.err
     assert command("promote", "v2.refused").code == 0
     assert len(read_manifest(Path("current")).classes) == 5
+    Path("old").symlink_to(bundle)
+    done = command("learn", more, "--from", "old", "--bundle", "v3", "-q", *spoilt)
+    assert done.code == 0
+    (line,) = done.err.splitlines()
+    assert line.startswith("warning: the known classes lost ")
+    assert all(fact in line for fact in ("written all the same", "--max-drop", str(bundle)))
 
 
 def test_predictions_as_lines_and_as_json_say_the_same(command: Command, bundle: Path, shelf: Path) -> None:

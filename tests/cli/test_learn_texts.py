@@ -87,7 +87,10 @@ def test_what_was_lost_in_compression_or_could_not_be_measured_is_told() -> None
     assert any(line.endswith(": rare") for line in lines)
     assert any("'Cow' and 'cow'" in line for line in lines)
     better = replace(report, variants={"compressed": 33.3, "closed form": 40.0}, result="compressed")
-    assert all(text in learn_text(better, "fast") for text in ("closed form 40.0 %", "method=closed_form"))
+    told = learn_text(better, "fast")
+    assert all(text in told for text in ("closed form 40.0 %", "method=closed_form", "photos of all classes"))
+    first = learn_text(replace(better, checks=(replace(checked, classes=checked.new),)), "fast")
+    assert "the same photos again with method=closed_form" in first
 
 
 def photo(name: str) -> Photo:

@@ -22,6 +22,7 @@ from foster.learner.reports import (
     UpdateError,
     compare,
     deciding,
+    large_loss,
     problem,
 )
 from foster.learner.training_plan import TrainingPlan, plan_training
@@ -231,3 +232,16 @@ def test_few_held_out_images_decide_together_with_the_exemplars() -> None:
     assert found.drop == pytest.approx(9.5)
     assert problem([few, many], max_drop=10) is None
     assert problem([few, many], max_drop=9) is not None
+
+
+def test_a_loss_is_large_if_it_is_many_points_and_no_chance() -> None:
+    lost = large_loss([check_of("held-out", 20, 11)])
+    assert lost is not None
+    assert all(fact in lost for fact in ("45.0 points", "100.0 to 55.0 %", "20 unseen images"))
+    assert large_loss([check_of("held-out", 20, 17)]) is None, "three of 20 may be chance"
+    assert large_loss([check_of("held-out", 1000, 910)]) is None, "nine points are usual"
+    before, after = [0] * 12 + [1] * 8, [1] * 9 + [0] * 3 + [0] * 6 + [1] * 2
+    swapped = compare("held-out", [0] * 20, before, after, NAMES, num_known=1)
+    assert swapped.drop == 15
+    assert large_loss([swapped]) is None, "nine became wrong and six right"
+    assert large_loss([compare("held-out", [0, 1], None, [1, 0], NAMES, num_known=0)]) is None

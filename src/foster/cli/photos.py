@@ -36,7 +36,7 @@ from foster.system.signals import Stopped, stop_on_signals
 if TYPE_CHECKING:
     from foster.learner.label_next import WorthLabelling
     from foster.learner.learner import Learner
-    from foster.learner.reports import UpdateError
+    from foster.learner.reports import LearnReport, UpdateError
 
 
 def check(
@@ -134,9 +134,10 @@ def learn(
 
     Example: foster learn photos/january --bundle bundles/january
     """
-    from foster.bundle.folder import check_free
+    from foster.bundle.folder import check_free, real_folder
     from foster.bundle.promotion import check_promotable
     from foster.learner.learner import Learner
+    from foster.learner.reports import USUAL_DROP, large_loss
     from foster.settings.learner import learner_settings
 
     check_free(bundle)
@@ -150,15 +151,20 @@ def learn(
     if old is None:
         learner = Learner.from_settings(learner_settings(changes, training=training, plugins=plugins))
     else:
+        old = real_folder(old)  # before a link to it moves
         learner = Learner.load(old)
         learner.configure(changes, training=training, plugins=plugins)
     if not quiet:
         typer.echo(f"reading {source}", err=True)
-    _learn(learner, source, bundle, quiet, max_drop=max_drop, minutes=minutes)
+    report = _learn(learner, source, bundle, quiet, max_drop=max_drop, minutes=minutes)
+    loss = large_loss(report.checks) if max_drop is None else None
+    if loss:
+        advice = f"--max-drop {USUAL_DROP:g} refuses such a loss, and the old bundle is still in {old}"
+        typer.echo(f"warning: {loss}; the bundle is written all the same; {advice}", err=True)
     conclude(bundle, is_promoting)
 
 
-def _learn(learner: "Learner", source: Path, bundle: Path, quiet: bool, **limits: Any) -> None:
+def _learn(learner: "Learner", source: Path, bundle: Path, quiet: bool, **limits: Any) -> "LearnReport":
     """Learn, show what was learned, and save it."""
     from foster.bundle.folder import remove_unfinished
     from foster.cli.texts import learn_text
@@ -185,6 +191,7 @@ def _learn(learner: "Learner", source: Path, bundle: Path, quiet: bool, **limits
             learner.save(bundle)
         except FolderError as error:
             raise FolderError(f"{error}; the same command writes it later from what is saved") from None
+    return report
 
 
 def _keep_refused(error: "UpdateError", bundle: Path) -> str:

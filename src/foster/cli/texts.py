@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foster.bundle.folder import folder_bytes
-from foster.bundle.history import entry_title, last_checks
+from foster.bundle.history import entry_title, is_learn, last_checks
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
 from foster.settings.engine import EngineSettings
@@ -134,16 +134,16 @@ def history_text(history: Sequence[dict[str, Any]]) -> str:
     for entry in history:
         checks = entry.get("checks", {})
         check = checks.get("held-out") or checks.get("exemplar") or {}
-        is_learn = not any(entry.get(key) for key in ("renamed", "forgotten", "removed_photos"))
-        num_learns += is_learn
+        was_learned = is_learn(entry)
+        num_learns += was_learned
         rows.append(
             (
-                str(num_learns) if is_learn else "",
+                str(num_learns) if was_learned else "",
                 str(entry.get("when", ""))[:16].replace("T", " "),
                 entry_title(entry),
-                str(len(entry.get("new_classes", ()))) if is_learn else ABSENT,
-                str(entry.get("trained_images", "")) if is_learn else ABSENT,
-                duration(float(entry.get("seconds", 0))) if is_learn else ABSENT,
+                str(len(entry.get("new_classes", ()))) if was_learned else ABSENT,
+                str(entry.get("trained_images", "")) if was_learned else ABSENT,
+                duration(float(entry.get("seconds", 0))) if was_learned else ABSENT,
                 percent(check.get("known_before")),
                 percent(check.get("known_after")),
                 percent(check.get("new_after")),
@@ -290,7 +290,15 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
         shown = ", ".join(f"{name} {percent(accuracy)}" for name, accuracy in accuracies.items())
         lines.append(f"mean over the classes measured, on the same photos: {shown}")
     if report.is_better_in_closed_form:
-        lines.append("the closed form is better: a new bundle with method=closed_form takes a fraction of the time")
+        is_first = not report.uncompared and not any(check.known for check in report.checks)
+        again = "with method=closed_form and a new --bundle"
+        advice = (
+            f"give the same photos again {again}; it takes a fraction of the time"
+            if is_first
+            else "go on from a bundle in closed form without method=..., or learn the photos of all classes together "
+            f"{again}, without --from"
+        )
+        lines.append(f"the closed form is better: {advice}")
     if report.held_out is not None and report.unmeasured_classes:
         few = "classes with too few photos to be measured (with ten or more they are also recognised better)"
         lines.append(f"{few}: {listed(report.unmeasured_classes)}")
@@ -345,7 +353,7 @@ def evaluation_text(report: "EvaluationReport") -> str:
     text += f"\naccuracy {report.accuracy:.2f} % on {on}"
     low, high = wilson_interval(round(report.accuracy * report.num_images / 100), report.num_images)
     text += f" (95 % interval {low:.1f} to {high:.1f} %, mean over classes {report.class_accuracy:.2f} %)"
-    text += f", confidence off by {report.calibration_error:.1f} points\n"
+    text += f", confidence differs from accuracy by {report.calibration_error:.1f} points on average\n"
     if report.num_trained_on:
         text += (
             f"warning: {report.num_trained_on} of these images were learned from; the accuracy on new photos is lower\n"

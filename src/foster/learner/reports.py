@@ -17,6 +17,9 @@ from foster.system.counts import counted
 MIN_HELD_OUT = 20
 """With fewer held-out images of all known classes together, chance would decide about an update."""
 
+USUAL_DROP = 10.0
+"""Known classes usually lose fewer points than this to new ones."""
+
 CLOSED_FORM_VARIANT = "closed form"
 """The closed form among the variants of a trained network."""
 
@@ -185,6 +188,25 @@ def problem(checks: Sequence[UpdateCheck], max_drop: float) -> str | None:
         f"on {counted(check.num_known_images, f'{kind} image')}, by more than {max_drop:g} points; "
         f"nothing was changed (worst: '{worst.name}', {worst.before:.0f} to {worst.after:.0f} %)"
     )
+
+
+def large_loss(checks: Sequence[UpdateCheck]) -> str | None:
+    """A few words on what the known classes lost, if it is more than USUAL_DROP points and more than chance, else None.
+
+    It is more than chance if, of the images that were right either before or after, clearly more than half became
+    wrong: a sign test by the Wilson interval.
+    """
+    check = deciding(checks)
+    if check is None or check.drop <= USUAL_DROP:
+        return None
+    num_lost = check.num_negative_flips
+    num_won = num_lost + sum(entry.num_right_after - (entry.num_right_before or 0) for entry in check.known)
+    if wilson_interval(num_lost, num_lost + num_won)[0] <= 50:
+        return None
+    kind = check.kind.replace("held-out", "unseen")
+    images = counted(check.num_known_images, f"{kind} image")
+    fell = f"{check.known_before:.1f} to {check.known_after:.1f} %"
+    return f"the known classes lost {check.drop:.1f} points ({fell} on {images})"
 
 
 def _mean(values: Sequence[float]) -> float | None:
