@@ -13,6 +13,7 @@ from PIL import Image
 import foster
 from foster.bundle.folder import read_bundle, read_manifest
 from foster.data.photos import decode as decoding
+from foster.events import Event, Warned
 from foster.learner.learner import Learner
 
 CPU = torch.device("cpu")
@@ -54,8 +55,11 @@ def test_a_bundle_keeps_photos_as_files_and_goes_on_as_the_learner_does(
 
     monkeypatch.setattr(decoding, "decode", counting)
     learner = photo_learner()
-    learner.learn(photos / "first")
+    told: list[Event] = []
+    report = learner.learn(photos / "first", listener=told.append)
     assert num_decoded == 16  # each photo once
+    assert len(report.unreadable) == 1
+    assert not [event for event in told if isinstance(event, Warned)], "the report names it"
     bundle = learner.save(tmp_path / "v1")
     facts = read_manifest(bundle)
     assert {Path(entry.file).suffix for entry in facts.exemplars} == {".jpg"}

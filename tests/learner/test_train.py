@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_learners import digits, small_learner
+from small_learners import digits, planned, small_learner, together
 from torch import Tensor
 
 import foster
@@ -184,6 +184,14 @@ def test_what_was_learned_is_not_held_out_and_known_classes_need_none() -> None:
     assert not mask[:40].any()
     everything = is_held_out(images, hashes, 0.1, learned=set(hashes))
     assert not everything.any()
+
+
+def test_a_photo_that_is_given_twice_is_trained_on_or_held_out_once() -> None:
+    images = digits("zero", "one", last=20)
+    once, twice = planned(small_learner(), images), planned(small_learner(), together(images, images))
+    assert twice.report.num_repeated == 40
+    for part in ("train", "held_out"):
+        assert getattr(twice, part).stack.ids() == getattr(once, part).stack.ids()
 
 
 @pytest.mark.parametrize(

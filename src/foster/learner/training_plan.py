@@ -174,17 +174,23 @@ def plan_training(plan: Plan) -> TrainingPlan:
     _check(plan)
     place, folder = place_for_photos(settings.engine)
     loader = learner_loader(plan.resizing, find_device(settings.device), place, folder, settings.max_unreadable)
-    loader = replace(loader, follower=Follower(plan.asked or events.ignore, plan.stop))
+    tell = plan.asked or events.ignore
+    # Photos that cannot be read are in the report.
+    quiet = Follower(lambda event: None if isinstance(event, events.Warned) else tell(event), plan.stop)
+    loader = replace(loader, follower=quiet)
     read = read_for_training(photos, plan.resizing, loader)
     readable = set(read.labels)
     names = (*known, *(name for name in photos.class_names if name in readable and name not in known))
     images = ImageSet(read.stack, torch.tensor([names.index(name) for name in read.labels]), names)
     entries = list(zip(images.labels.tolist(), images.stack.ids(), strict=True))
     stored = before.held_out.entries() | before.exemplars.entries() if before else set()
-    fresh_entries = [entry for entry in entries if entry not in stored]
+    # The first of equal photos of a class.
+    first = {entry: k for k, entry in reversed(list(enumerate(entries))) if entry not in stored}
+    positions = sorted(first.values())
+    fresh_entries = [entries[k] for k in positions]
     if not fresh_entries:
         raise DataError(f"all {len(images)} images in {photos.title} are kept from earlier learns: nothing to learn")
-    fresh = images.select(torch.tensor([entry not in stored for entry in entries]))
+    fresh = images.select(torch.tensor(positions))
     learned = before.learned_ids() if before else set()
     if before is not None and before.store is None:  # not all photos that it has learned are listed
         learned |= {photo_id for label, photo_id in fresh_entries if label < len(known)}
