@@ -29,6 +29,8 @@ def test_evaluation_counts_by_class_and_leaves_unknown_classes_out(taught: Learn
     assert report.unknown_classes == {"seven": 12}
     with pytest.raises(DataError, match="classes in the arguments"):
         taught.evaluate(digits("seven"))
+    with pytest.raises(DataError, match="--unknown auto"):
+        taught.evaluate(images, ["unknown"] * 36)
 
 
 def test_an_evaluation_of_unreadable_images_alone_advises_nothing_that_it_does_not_have(

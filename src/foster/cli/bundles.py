@@ -149,8 +149,8 @@ def mend(
         remove_unfinished(bundle)
         learner.save(bundle)
     show(mend_text(report))
-    gone = report.forgotten or report.removed
-    hint = f"to be rid of {output.listed(gone)}, delete {source} and the bundles before it, too"
+    gone = output.listed(report.forgotten) or ("these photos" if report.removed else "")
+    hint = f"to be rid of {gone}, delete {source} and the bundles before it, too"
     conclude(bundle, is_promoting, *([hint] if gone else []))
 
 

@@ -123,9 +123,10 @@ def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos, listene
     ids = {name: k for k, name in enumerate(knowledge.class_names)}
     unknown = {name: photos.labels.count(name) for name in photos.class_names if name not in ids}
     if len(unknown) == len(photos.class_names):
+        hint = "; 'unknown' is counted beside known classes (alone: 'foster predict --unknown auto')"
         raise DataError(
             f"none of the classes in {photos.title} is known ({listed(list(unknown))}); "
-            f"known are {listed(knowledge.class_names)}"
+            f"known are {listed(knowledge.class_names)}{hint if UNKNOWN in unknown else ''}"
         )
     familiarity = knowledge.familiarity
     is_asked = [label in ids or (label == UNKNOWN and familiarity is not None) for label in photos.labels]

@@ -63,7 +63,7 @@ _FIRST_TURNED_ORIENTATION = 5
 """From this EXIF orientation on, width and height are exchanged."""
 
 REASONS: dict[type[Exception], str] = {
-    Image.DecompressionBombError: f"too large: more than {2 * MAX_PIXELS:,} pixels",
+    Image.DecompressionBombError: f"too large: more than {MAX_PIXELS:,} pixels (of a JPEG, {2 * MAX_PIXELS:,})",
     FileNotFoundError: "no such file or folder",
     PermissionError: "no permission to read it",
     IsADirectoryError: "it is a folder",
