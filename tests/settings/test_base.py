@@ -41,6 +41,18 @@ def test_none_takes_any_optional_setting_away(key: str, value: str, tmp_path: Pa
     assert flat(load_settings(str(path), [f"{key}=none"]).complete())[key] is None
 
 
+def test_a_key_of_foster_whose_default_a_method_changes_has_no_effect_on_that_method(monkeypatch: pytest.MonkeyPatch):
+    class Mine(FosterSettings):
+        beta_boost: float = 0.9
+
+    monkeypatch.setitem(METHOD_SETTINGS, "mine", Mine)
+    settings = load_settings("digits", ["method=mine", "foster.beta_boost=0.5", "foster.compress.epochs=7"])
+    assert (settings.options.beta_boost, settings.options.compress.epochs) == (0.9, 7)
+    assert "mine.beta_boost" in settings.why_unused("foster.beta_boost")
+    used = ["mine.beta_boost", "foster.compress.epochs", "foster.boost.epochs", "mine.boost"]
+    assert not any(map(settings.why_unused, used))
+
+
 def test_a_part_of_a_schedule_is_changed_without_losing_the_rest(tmp_path: Path) -> None:
     options = load_settings("digits", ["foster.boost.epochs=3"]).options
     assert options.boost == FitSettings(epochs=3, learning_rate=0.1, weight_decay=5e-4)

@@ -111,10 +111,16 @@ class CommonSettings(Frozen):
         return DEFAULT_METHOD if self.method in self.untrained else self.method
 
     def why_unused(self, key: str) -> str:
-        """Why a dotted key has no effect: it is another method's. Empty if it has one."""
-        section = key.partition(".")[0]
-        is_of_another = section in METHOD_SETTINGS and section not in sections_of(self.section)
-        return f"the method is {self.method}" if is_of_another else ""
+        """Why a dotted key has no effect: it is another method's, or this method changes its default. Empty if it has
+        one."""
+        section, _, rest = key.partition(".")
+        if section not in METHOD_SETTINGS:
+            return ""
+        if section not in sections_of(self.section):
+            return f"the method is {self.method}"
+        if rest and not inherited(self.section, section, {rest.partition(".")[0]: None}):
+            return f"{self.section}.{rest} has a default of its own"
+        return ""
 
     def scheduled(self, epochs_factor: float, is_pretrained: bool, rate: float = 1.0) -> MethodSettings:
         """The method's settings with the epochs and learning rates to be used.
