@@ -103,6 +103,16 @@ def test_a_run_that_failed_before_it_learned_anything_is_begun_anew(tmp_path: Pa
         folder.check_free(other)
 
 
+def test_checkpoints_whose_events_are_lost_and_settings_of_the_users_own_are_not_overwritten(tmp_path: Path):
+    folder, other = RunFolder(tmp_path), tiny_settings("foster", "seed=2")
+    (tmp_path / "settings.toml").write_text(tiny_settings().toml())
+    with pytest.raises(FolderError, match="not empty"):
+        folder.check_free(other)
+    folder.checkpoints.save({}, {}, {})
+    with pytest.raises(FolderError, match=r"seed = 1993, not 2;"):
+        folder.check_free(other)
+
+
 def test_the_command_that_continues_a_run_trusts_the_plug_ins_that_were_just_run(tmp_path: Path):
     folder = RunFolder(tmp_path / "a run")
     assert folder.resume_command() == folder.resume_command(tiny_settings()) == f"foster resume '{folder.path}'"

@@ -69,9 +69,10 @@ class RunFolder:
 
     @property
     def has_learned(self) -> bool:
-        """Whether a new start would lose something: there are results, or a checkpoint was written."""
-        events = FollowedRun("", self.path).read_events()
-        return (self.path / RESULTS).exists() or any(isinstance(event, CheckpointWritten) for event in events)
+        """Whether a new start would lose something: there are results or checkpoints, or a checkpoint was written."""
+        if (self.path / RESULTS).exists() or any(self.checkpoints.folder.glob("manifest-*.json")):
+            return True
+        return any(isinstance(event, CheckpointWritten) for event in FollowedRun("", self.path).read_events())
 
     def check_nothing_learned(self) -> None:
         """Refuse a folder with results but no checkpoint: a new start would overwrite the results."""
@@ -106,7 +107,9 @@ class RunFolder:
             raise FolderError(f"'{self.path}' is a file; {other}")
         with written(self.path):
             entries = list(self.path.iterdir()) if self.path.is_dir() else []
-        own = {LOCK, SETTINGS, EVENTS, CHECKPOINTS} if self.holds_run else {LOCK}
+        # Settings without events may be a file of the user's own.
+        is_begun = self.holds_run and (self.path / EVENTS).exists()
+        own = {LOCK, SETTINGS, EVENTS, CHECKPOINTS} if is_begun else {LOCK}
         if not all(entry.name in own or is_temporary(entry) for entry in entries):
             raise FolderError(f"'{self.path}' is not empty; {other}")
 
