@@ -98,8 +98,9 @@ def test_a_run_that_failed_before_it_learned_anything_is_begun_anew(tmp_path: Pa
     with folder.opened(other):
         assert folder.settings() == other
         assert not FollowedRun("", folder.path).read_events()
+        folder.note(events.RunFailed("another"))
     (folder.path / "mine").touch()
-    with pytest.raises(FolderError, match="not empty"):
+    with pytest.raises(FolderError, match="foster resume"):
         folder.check_free(other)
 
 

@@ -98,11 +98,12 @@ class RunFolder:
         other = "choose another folder with --out FOLDER (from Python: folder=...)"
         if self.is_finished:
             raise FolderError(f"'{self.path}' already holds a run, which is finished; {other}")
+        begun = FolderError(
+            f"'{self.path}' already holds a run; continue it with '{self.resume_command()}' "
+            f"(from Python: resume=True), or {other}"
+        )
         if self.holds_run and self.has_learned:
-            raise FolderError(
-                f"'{self.path}' already holds a run; continue it with '{self.resume_command()}' "
-                f"(from Python: resume=True), or {other}"
-            )
+            raise begun
         if self.path.exists() and not self.path.is_dir():
             raise FolderError(f"'{self.path}' is a file; {other}")
         with written(self.path):
@@ -111,7 +112,7 @@ class RunFolder:
         is_begun = self.holds_run and (self.path / EVENTS).exists()
         own = {LOCK, SETTINGS, EVENTS, CHECKPOINTS} if is_begun else {LOCK}
         if not all(entry.name in own or is_temporary(entry) for entry in entries):
-            raise FolderError(f"'{self.path}' is not empty; {other}")
+            raise begun if is_begun else FolderError(f"'{self.path}' is not empty; {other}")
 
     @contextmanager
     def opened(self, settings: Settings | None = None) -> Iterator["RunFolder"]:

@@ -188,7 +188,7 @@ class Foster(Method[FosterSettings]):
 
 def recalling(first: Network, teacher: nn.Module, images: Tensor) -> Output:
     """The teacher's output; `first` tells its own classes apart."""
-    first_out, out = at_once([partial(first, images), partial(teacher, images)])
+    out, first_out = at_once([partial(teacher, images), partial(first, images)])
     return Output(recalled(out.logits, first_out.logits), out.features)
 
 

@@ -82,8 +82,8 @@ def at_once(functions: Sequence[Callable[[], Any]]) -> list[Any]:
     """The results of functions that do not depend on each other; gradients only reach the last.
 
     While a CUDA graph is recorded, each but the last runs in a stream of its own, so that the replayed graph overlaps
-    them. Otherwise one runs after the other: outside of a graph, launches take longer than the kernels, and nothing
-    would overlap.
+    them; the last shares the streams, so one that calls `at_once` itself comes first. Otherwise one runs after the
+    other: outside of a graph, launches take longer than the kernels, and nothing would overlap.
     """
     *others, last = functions
     if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
