@@ -283,8 +283,8 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
     else:
         lines.append(_measured(report))
     if report.uncompared:
-        unknown = "there is nothing to measure on what these classes lost, so --max-drop does not limit it"
-        lines.append(f"{unknown}: {listed(report.uncompared)}")
+        unlimited = "no photo is kept to measure what these classes lost, so --max-drop does not limit it"
+        lines.append(f"{unlimited}: {listed(report.uncompared)}")
     accuracies = _accuracies(report)
     if len(accuracies) > 1:
         shown = ", ".join(f"{name} {percent(accuracy)}" for name, accuracy in accuracies.items())

@@ -81,9 +81,10 @@ def _side_stream(device: int, parent: int, number: int) -> torch.cuda.Stream:
 def at_once(functions: Sequence[Callable[[], Any]]) -> list[Any]:
     """The results of functions that do not depend on each other; gradients only reach the last.
 
-    While a CUDA graph is recorded, each but the last runs in a stream of its own, so that the replayed graph overlaps
-    them; the last shares the streams, so one that calls `at_once` itself comes first. Otherwise one runs after the
-    other: outside of a graph, launches take longer than the kernels, and nothing would overlap.
+    While a CUDA graph is recorded, the last runs in the current stream and each of the others in a side stream of it,
+    so that the replayed graph overlaps them. Otherwise one runs after the other: outside of a graph, launches take
+    longer than the kernels, and nothing would overlap. If the last called `at_once` itself, it would use the same side
+    streams again, so such a function comes first.
     """
     *others, last = functions
     if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):

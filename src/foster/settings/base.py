@@ -118,7 +118,7 @@ class CommonSettings(Frozen):
             return ""
         if section not in sections_of(self.section):
             return f"the method is {self.method}"
-        if rest and not inherited(self.section, section, {rest.partition(".")[0]: None}):
+        if rest and not reads(self.section, section, rest.partition(".")[0]):
             return f"{self.section}.{rest} has a default of its own"
         return ""
 
@@ -324,7 +324,8 @@ def make(model: type[Common], data: Mapping[str, Any], origin: str) -> Common:
         _check_name("augmentation", augmentation, [*AUGMENTATIONS, model.usual_augmentation], origin)
     asked: dict[str, Any] = {}
     for name in sections_of(section):
-        asked = laid_over(asked, inherited(section, name, tables.get(name, {})))
+        table = tables.get(name, {})
+        asked = laid_over(asked, {key: value for key, value in table.items() if reads(section, name, key)})
     return validated(model, {**data, "options": method_section(section, asked, origin)}, origin)
 
 
@@ -335,10 +336,11 @@ def sections_of(method: str) -> list[str]:
     return sorted(names, key=lambda name: len(METHOD_SETTINGS[name].__mro__))
 
 
-def inherited(method: str, section: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a `section` that a method reads: in another method's, those whose default it has not changed."""
-    ours, theirs = (METHOD_SETTINGS[name].model_fields for name in (method, section))
-    return {key: value for key, value in table.items() if ours[key].default == theirs[key].default}
+def reads(method: str, section: str, key: str) -> bool:
+    """Whether a method reads this key of one of its sections. In another method's, it reads those whose default its
+    own settings class has not changed."""
+    ours, theirs = (METHOD_SETTINGS[name].model_fields[key] for name in (method, section))
+    return bool(ours.default == theirs.default)
 
 
 def _check_name(key: str, name: Any, known: Iterable[str], origin: str) -> None:
