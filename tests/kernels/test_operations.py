@@ -53,9 +53,9 @@ def test_every_operation_gives_pillows_pixels_but_for_rounding(device: str, size
     signs = {name: (1, -1) if name in SIGNED else (1,) for name in NAMES}
     pairs = [(name, sign * chance.choice(MAGNITUDES[name][1:])) for name in NAMES for sign in signs[name] * 3]
     batch = images[chance.integers(len(images), size=len(pairs))]
-    decisions = Decisions(torch.full((len(pairs), 2), -1), torch.zeros(len(pairs), 2, dtype=torch.float64))
-    decisions.operations[:, slot] = torch.tensor([NAMES.index(name) for name, _ in pairs])
-    decisions.magnitudes[:, slot] = torch.tensor([magnitude for _, magnitude in pairs])
+    decisions = Decisions(np.full((len(pairs), 2), -1), np.zeros((len(pairs), 2)))
+    decisions.operations[:, slot] = [NAMES.index(name) for name, _ in pairs]
+    decisions.magnitudes[:, slot] = [magnitude for _, magnitude in pairs]
     before = batch.clone()
 
     actual, expected = by_kernels(batch.to(device), decisions).cpu(), decided(batch, decisions)
@@ -76,7 +76,7 @@ def test_every_operation_gives_pillows_pixels_but_for_rounding(device: str, size
 
 def test_images_without_an_operation_stay_and_none_is_no_image(device: str) -> None:
     images = sample_images(12, 12).to(device)
-    nothing = Decisions(torch.full((len(images), 2), -1), torch.zeros(len(images), 2, dtype=torch.float64))
+    nothing = Decisions(np.full((len(images), 2), -1), np.zeros((len(images), 2)))
     assert torch.equal(by_kernels(images, nothing), images)
     none = draw("imagenet", 0, torch.Generator())
     assert by_kernels(images[:0], none).shape == images[:0].shape

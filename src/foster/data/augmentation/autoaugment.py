@@ -5,13 +5,11 @@ public PyTorch port that FOSTER used.
 """
 
 from collections.abc import Sequence
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from foster.data.augmentation.operations import OPERATIONS, Work, by_kernel, by_pillow
 
@@ -102,52 +100,34 @@ POLICIES: dict[str, tuple[SubPolicy, ...]] = {
 
 
 class Decisions(NamedTuple):
-    """The operations of each image; both `[N, 2]` on the CPU."""
+    """The operations of each image; both `[N, 2]`."""
 
-    operations: Tensor  # int64: position in OPERATIONS, or -1 for nothing
-    magnitudes: Tensor  # float64, with sign
+    operations: NDArray[np.int64]  # positions in OPERATIONS, or -1 for nothing
+    magnitudes: NDArray[np.float64]  # with sign
 
     def part(self, images: slice | NDArray[np.int64]) -> "Decisions":
         return Decisions(self.operations[images], self.magnitudes[images])
 
 
-class _PolicyTable(NamedTuple):
-    """A policy as flat arrays `[25 * 2]`. `magnitudes` `[2 * 25 * 2]` has positive signs first, then negative ones."""
-
-    operations: NDArray[np.int64]
-    probabilities: NDArray[np.float64]
-    magnitudes: NDArray[np.float64]
-
-
-@cache
-def _policy_table(policy: str) -> _PolicyTable:
-    names = list(OPERATIONS)
-    operations = [operation for sub_policy in POLICIES[policy] for operation in sub_policy]
-    magnitudes = [MAGNITUDES[name][index] for name, _, index in operations]
-    signs = [-1 if name in SIGNED else 1 for name, _, _ in operations]
-    return _PolicyTable(
-        operations=np.array([names.index(name) for name, _, _ in operations]),
-        probabilities=np.array([probability for _, probability, _ in operations]),
-        magnitudes=np.concatenate((magnitudes, np.multiply(magnitudes, signs))),
-    )
-
-
 def draw(policy: str, num_images: int, generator: torch.Generator) -> Decisions:
     """Draw the decisions of a policy for `num_images` images."""
-    table = _policy_table(policy)
-    num_operations = len(table.operations)
-    sub_policies = torch.randint(num_operations // NUM_SLOTS, (num_images, 1), generator=generator).numpy()
+    names = list(OPERATIONS)
+    flat = [operation for sub_policy in POLICIES[policy] for operation in sub_policy]
+    operations = np.array([names.index(name) for name, _, _ in flat])
+    probabilities = np.array([probability for _, probability, _ in flat])
+    magnitudes = np.array([MAGNITUDES[name][index] for name, _, index in flat])
+    is_signed = np.array([name in SIGNED for name, _, _ in flat])
+    sub_policies = torch.randint(len(POLICIES[policy]), (num_images, 1), generator=generator).numpy()
     coins = torch.rand(num_images, NUM_SLOTS, dtype=torch.float64, generator=generator).numpy()
     is_negative = torch.randint(2, (num_images, NUM_SLOTS), generator=generator).numpy()
     chosen = sub_policies * NUM_SLOTS + np.arange(NUM_SLOTS)
-    operations = np.where(coins < table.probabilities.take(chosen), table.operations.take(chosen), -1)
-    magnitudes = table.magnitudes.take(chosen + num_operations * is_negative)
-    return Decisions(torch.from_numpy(operations), torch.from_numpy(magnitudes))
+    signs = 1 - 2 * (is_negative & is_signed[chosen])
+    return Decisions(np.where(coins < probabilities[chosen], operations[chosen], -1), signs * magnitudes[chosen])
 
 
 def works(decisions: Decisions, height: int, width: int, has_kernels: bool) -> Sequence[Work]:
     """The work for images of this size: with kernels, one for each of the two operations; otherwise one for both."""
-    operations, magnitudes = (values.numpy() for values in decisions)
+    operations, magnitudes = decisions
     if not has_kernels:
         return [Work((), lambda images: by_pillow(images, operations.tolist(), magnitudes.tolist()))]
     return [by_kernel(operations[:, slot], magnitudes[:, slot], height, width) for slot in range(NUM_SLOTS)]

@@ -7,8 +7,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from foster.kernels.operations import crop_and_resize
-
 ASPECT_RANGE = (3 / 4, 4 / 3)  # width over height of a random rectangle
 CROP_ATTEMPTS = 10
 CENTRE_SHARE = 224 / 256
@@ -53,14 +51,8 @@ def whole_boxes(sizes: Tensor) -> Tensor:
     return torch.cat((torch.zeros_like(sizes), sizes), dim=1).long()
 
 
-def crops_at(addresses: Tensor, sizes: Tensor, boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int]) -> Tensor:
-    """uint8 `[n, 3, *out_size]` by the kernel: `addresses` `[n]` int64 in the memory of the GPU that they lie on."""
-    rows = torch.cat((sizes[:, 1:].to(boxes), boxes, is_mirrored[:, None].to(boxes)), dim=1).to(torch.int32)
-    return crop_and_resize(addresses, rows, out_size)
-
-
 def crops_of(photos: Sequence[Tensor], boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int]) -> Tensor:
-    """The same without the kernel, one photo uint8 `[height, width, 3]` after the other, on the device of the
+    """uint8 `[n, 3, *out_size]` without the kernel, from photos uint8 `[height, width, 3]`, on the device of the
     photos."""
     crops = []
     for photo, box, mirrored in zip(photos, boxes.tolist(), is_mirrored.tolist(), strict=True):

@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foster.data.augmentation.operations import send
 from foster.data.augmentation.pipeline import PhotoChanges
 from foster.data.images import Gather, Stack, TensorStack
-from foster.data.photos.crops import crops_at, crops_of
+from foster.data.photos.crops import crops_of
 from foster.data.photos.decode import DECODED_AT_ONCE, ImageLike, image_id
 from foster.data.photos.store import CPU, NUM_STRATA, PhotoLoader, PhotoStore, owners_of
 from foster.errors import SettingsError
-from foster.kernels.operations import can_crop
+from foster.kernels.operations import can_crop, crop_and_resize
 from foster.settings.augmentation import Augmentation
 
 FEWEST_IN_A_STRATUM = 8
@@ -38,8 +39,9 @@ class _Crops(NamedTuple):
         pixels = self.pixels.to(device, non_blocking=True) if len(self.pixels) else self.pixels
         if device.type == "cuda" and can_crop():
             addresses = self.starts + pixels.data_ptr() * self.are_sent
-            addresses, sizes, boxes, is_mirrored = _sent((addresses, self.sizes, boxes, is_mirrored), device)
-            return crops_at(addresses, sizes, boxes, is_mirrored, out_size)
+            rows = torch.cat((self.sizes[:, 1:], boxes, is_mirrored[:, None]), dim=1).to(torch.int32)
+            addresses, rows = send([addresses.numpy(), rows.numpy()], device)
+            return crop_and_resize(addresses, rows, out_size)
         photos = [
             pixels[start : start + 3 * height * width].view(height, width, 3)
             for start, (height, width) in zip(self.starts.tolist(), self.sizes.tolist(), strict=True)
@@ -211,11 +213,6 @@ class PhotoStack(Stack):
             positions = np.flatnonzero(self._store_ids == number)
             if len(positions):
                 yield store, positions
-
-
-def _sent(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """Copies of small tensors on the device, sent without waiting."""
-    return [tensor.contiguous().pin_memory().to(device, non_blocking=True) for tensor in tensors]
 
 
 def num_strata(num_photos: int, batch_size: int) -> int:
