@@ -14,7 +14,8 @@ from foster.errors import DataError, FosterError
 from foster.experiment.folder import RunFolder
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
-from foster.reports.archive import BundleArchive, RunArchive, open_archives
+from foster.reports.archive import BundleArchive, RunArchive, accuracy_of, open_archives
+from foster.reports.features import head_weight
 from foster.settings.engine import EngineSettings
 
 
@@ -22,15 +23,15 @@ def test_a_run_gives_back_the_networks_predictions_and_exemplars_it_had(kept_run
     (run,) = open_archives([kept_runs["foster"]])
     assert isinstance(run, RunArchive)
     labels, predicted = run.predictions()
-    assert run.accuracy == pytest.approx(run.result.final_accuracy)
-    assert len(run.tested()) == len(labels) == 72
+    assert accuracy_of(run) == pytest.approx(run.result.final_accuracy)
+    assert len(run.tested) == len(labels) == 72
     for network in (run.network(), run.network_after(2)):
-        assert (run.infer(network, run.tested().images).logits.argmax(1).numpy() == predicted).all()
+        assert (run.infer(network, run.tested.images).logits.argmax(1).numpy() == predicted).all()
     boosted = run.network_after(2, "boosted")
     assert isinstance(boosted, BoostedNetwork)
-    found = run.infer(boosted, run.tested().images).logits.argmax(1).numpy()
+    found = run.infer(boosted, run.tested.images).logits.argmax(1).numpy()
     assert (found == run.all_predictions.by_variant["boosted"]).all()
-    assert run.head_weight().shape[0] == 6
+    assert head_weight(run).shape[0] == 6
     assert run.exemplars().class_counts().tolist() == [4] * 6
 
 
@@ -41,7 +42,7 @@ def test_images_are_normalised_as_the_pretrained_backbone_of_the_run_needs_it(tm
     )
     (run,) = open_archives([tmp_path / "run"])
     assert isinstance(run, RunArchive)
-    found = run.infer(run.network(), run.tested().images).logits.argmax(1).numpy()
+    found = run.infer(run.network(), run.tested.images).logits.argmax(1).numpy()
     assert (found == run.predictions()[1]).all()
 
 
@@ -53,7 +54,7 @@ def test_a_strangers_run_makes_no_folder_where_its_settings_say(change: dict[str
     (folder / "settings.toml").write_text(settings.toml().replace("PLACE", str(place)), encoding="utf-8")
     (run,) = open_archives([folder])
     with suppress(DataError):
-        run.tested()
+        _ = run.tested
     assert not place.exists()
 
 
@@ -78,8 +79,8 @@ def test_a_bundle_is_judged_by_what_it_holds_out(bundle, tmp_path: Path):
     assert archive.class_names == ("0", "1", "2", "3", "4")
     assert archive.task_sizes == (3, 2)
     labels, predicted = archive.predictions()
-    assert len(labels) == len(predicted) == len(archive.tested()) > 5
-    assert archive.head_weight().shape[0] == 5
+    assert len(labels) == len(predicted) == len(archive.tested) > 5
+    assert head_weight(archive).shape[0] == 5
     assert archive.exemplars().num_classes == 5
 
 

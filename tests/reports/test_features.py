@@ -7,7 +7,7 @@ from foster.errors import DataError
 from foster.events import EpochEnded
 from foster.reports import features
 from foster.reports.archive import open_archives
-from foster.reports.features import head_norm_figure, loss_figure, tsne_figure
+from foster.reports.features import head_norm_figure, head_weight, loss_figure, tsne_figure
 
 
 def test_tsne_has_a_row_a_run_a_panel_a_task_and_one_colour_a_class(kept_runs):
@@ -47,7 +47,7 @@ def test_a_run_that_kept_no_networks_is_told_how_to(kept_runs, tmp_path):
 
 def test_a_head_without_norms_is_left_out_where_there_are_others(kept_runs, monkeypatch):
     foster, finetune = archives = open_archives([kept_runs["foster"], kept_runs["finetune"]])
-    monkeypatch.setattr(finetune, "head_weight", Mock(side_effect=DataError("it compares directions")))
+    monkeypatch.setattr(finetune, "network", Mock(side_effect=DataError("it compares directions")))
     assert [axes.get_title(loc="left") for axes in head_norm_figure(archives).axes] == [foster.name]
     with pytest.raises(DataError, match="directions"):
         head_norm_figure([finetune])
@@ -56,7 +56,7 @@ def test_a_head_without_norms_is_left_out_where_there_are_others(kept_runs, monk
 def test_the_norms_are_those_of_the_heads_rows_with_the_mean_of_each_task(kept_runs, bundle):
     run, learned = archives = open_archives([kept_runs["foster"], bundle])
     for axes, archive in zip(head_norm_figure(archives).axes, archives, strict=True):
-        norms = archive.head_weight().norm(dim=1).numpy()
+        norms = head_weight(archive).norm(dim=1).numpy()
         assert [bar.get_height() for bar in axes.patches] == pytest.approx(norms.tolist())
     assert [text.get_text() for text in axes.texts] == [f"{np.mean(norms[:3]):.2f}", f"{np.mean(norms[3:]):.2f}"]
     assert run.name == "foster"

@@ -54,13 +54,13 @@ def test_several_new_branches_are_explained_together(tmp_path):
     (run,) = open_archives([tmp_path / "two"])
     growth = growth_of(run, 1)
     assert len(growth.new.branches) == 2
-    images = run.tested().images
+    images = run.tested.images
     whole, old, new = (run.infer(each, images) for each in (growth.whole, growth.old, growth.new))
     assert torch.equal(whole.features, torch.cat([old.features, new.features], dim=1)), "the old one is that of before"
     old_part = run.infer(growth.whole, images).logits - new.logits
     known = growth.whole.head.weight[:, : growth.old.feature_size]
     torch.testing.assert_close(old_part, old.features @ known.T)
-    known_images = run.tested().of_classes(0, growth.old.num_classes)
+    known_images = run.tested.of_classes(0, growth.old.num_classes)
     frozen, added = branch_maps(run, growth, known_images)
     assert frozen.shape == added.shape == (len(known_images), 8, 8)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from foster.errors import DataError
-from foster.experiment.results import RESULTS, RunResult, find_results
+from foster.experiment.results import RunResult, find_results
 from foster.system.counts import counted
 from foster.system.files import user_path
 from foster.system.output import plain_text
@@ -51,19 +51,17 @@ class Result(RunResult):
             return self._network.eval()
         from foster.reports.archive import RunArchive
 
-        if self.path.name != RESULTS:
-            raise DataError(f"'{self.path}' is a results file alone: the network of a run lies in its folder")
         if not self.finished:
             # Its checkpoints may be those of the middle of a task, and another process may be writing them.
             raise DataError(f"the run in '{self.path.parent}' is not finished; its network is there when it is")
-        return RunArchive(self.path).network().eval()
+        return RunArchive(self).network().eval()
 
     def network_after(self, task: int, variant: str | None = None) -> "nn.Module":
         """The network of the result after a task, the first being 0, or that of another variant, such as FOSTER's
         "boosted"; of a run with `keep_networks=true`, whose folder has them."""
         from foster.reports.archive import RunArchive
 
-        return RunArchive(self.path).network_after(task, variant).eval()
+        return RunArchive(self).network_after(task, variant).eval()
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `results.json`."""

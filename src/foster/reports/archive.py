@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from foster.bundle.folder import MANIFEST, read_manifest
 from foster.data.download import complete_folder
@@ -23,78 +23,38 @@ from foster.experiment.event_log import FollowedRun
 from foster.experiment.folder import SETTINGS, RunFolder
 from foster.experiment.parts import chosen_backbone, load_scenario, normalisation
 from foster.experiment.plan import idle_method
-from foster.experiment.results import RESULTS, RunResult, find_results, read_result, without_notes
+from foster.experiment.results import RESULTS, RunResult, find_results, without_notes
 from foster.learner.calibration import probabilities
 from foster.learner.classifier import one_thread
 from foster.learner.closed_form import solve
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.methods.refresh import grown_sizes
-from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network, Output
 from foster.reports.groups import run_names
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings
 from foster.system.files import user_path
 from foster.system.output import printable
-from foster.training.checkpoint import Checkpoint, Progress, explained_misfit
+from foster.training.checkpoint import Checkpoint, explained_misfit
 from foster.training.engine import Engine, find_device
 from foster.training.fit import restore_trained
+from foster.training.task import TaskState
 
 
-class Archive:
-    """A run or a bundle: its classes in order of arrival, its predictions and its network."""
-
-    name: str
-    method: str
-    scenario_name: str = ""
-    """Empty for a bundle."""
-    kept_images = "exemplars"
-    """What its exemplars are called."""
-    class_names: tuple[str, ...]
-    task_sizes: tuple[int, ...]
-
-    def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """True and predicted class ids `[N]` of images that were never trained on."""
-        raise NotImplementedError
-
-    def tested(self) -> ImageSet:
-        """The images of `predictions`."""
-        raise NotImplementedError
-
-    def network(self) -> Network:
-        """The network that is the result."""
-        raise NotImplementedError
-
-    def exemplars(self) -> ImageSet:
-        """The exemplars."""
-        raise NotImplementedError
-
-    def head_weight(self) -> Tensor:
-        """The rows of the head, one for each class, `[num_classes, feature_size]`."""
-        head = self.network().head
-        if not isinstance(head, Head) or isinstance(head, RootHead):
-            raise DataError(f"'{self.name}' has no norms to compare: its head compares directions or is computed")
-        return head.weight.detach()
-
-    @property
-    def accuracy(self) -> float:
-        """Accuracy in percent on all images of `predictions`."""
-        labels, predicted = self.predictions()
-        return 100 * float((labels == predicted).mean())
-
-
-class RunArchive(Archive):
+class RunArchive:
     """A run's folder, or its results file alone, from which fewer figures can be drawn. `data` is the folder of its
     data."""
 
-    def __init__(self, results_file: Path, data: Path | None = None) -> None:
-        self.result: RunResult = read_result(results_file)
-        self.method = self.result.method
-        self.name = f"{self.method} {self.result.recipe}".rstrip()
-        self.scenario_name = self.result.scenario
-        self.class_names, self.task_sizes = self.result.classes, self.result.task_sizes
-        self.path = results_file.parent if (results_file.parent / SETTINGS).is_file() else results_file
+    kept_images = "exemplars"
+
+    def __init__(self, result: RunResult, data: Path | None = None) -> None:
+        self.result = result
+        self.method = result.method
+        self.name = f"{self.method} {result.recipe}".rstrip()
+        self.scenario_name = result.scenario
+        self.class_names, self.task_sizes = result.classes, result.task_sizes
+        self.path = result.path.parent if (result.path.parent / SETTINGS).is_file() else result.path
         self._data = data
 
     @property
@@ -143,12 +103,15 @@ class RunArchive(Archive):
             ) from None
 
     def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """True and predicted class ids `[N]` of all test images so far."""
         kept = self.all_predictions
         if self.result.result not in kept.by_variant:
             raise DataError(f"'{self.folder}' keeps no predictions of its result, '{self.result.result}'")
         return kept.labels, kept.by_variant[self.result.result]
 
+    @property
     def tested(self) -> ImageSet:
+        """The images of `predictions`."""
         return self.scenario.test_up_to(self.all_predictions.task)
 
     @cached_property
@@ -159,8 +122,9 @@ class RunArchive(Archive):
         return checkpoint
 
     def network(self) -> Network:
+        """The network that is the result."""
         with explained_misfit(), torch.random.fork_rng(devices=[]):
-            method, num_tasks = idle_method(self.settings), Progress.of(self._checkpoint).task
+            method, num_tasks = idle_method(self.settings), TaskState.of(self._checkpoint).task
             network = method.new_network(grown_sizes(method, self.task_sizes[:num_tasks]))
         restore_trained(network, self._checkpoint.parts["network"])
         return network
@@ -199,12 +163,13 @@ class RunArchive(Archive):
         return images
 
 
-class BundleArchive(Archive):
+class BundleArchive:
     """A bundle: what it holds out takes the place of test images.
 
     In closed form nothing is held out: each photo is predicted by the classifier without it (leave-one-out).
     """
 
+    scenario_name = ""
     kept_images = "kept photos"
 
     def __init__(self, folder: Path) -> None:
@@ -229,7 +194,7 @@ class BundleArchive(Archive):
         return self._knowledge.is_closed_form
 
     @cached_property
-    def held_out(self) -> ImageSet:
+    def tested(self) -> ImageSet:
         """The held-out images; in closed form the photos that are kept."""
         if self.is_closed_form:
             return self.exemplars()
@@ -243,7 +208,7 @@ class BundleArchive(Archive):
         """Probabilities of the held-out images, `[N, num_classes]`."""
         if self.is_closed_form:
             raise DataError(f"bundle '{self.folder}' holds no images out: it is learned in closed form")
-        values: NDArray[np.float32] = self.learner.classifier().probabilities(self.held_out.stack).numpy()
+        values: NDArray[np.float32] = self.learner.classifier().probabilities(self.tested.stack).numpy()
         return values
 
     def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -255,16 +220,13 @@ class BundleArchive(Archive):
             return store.labels[is_measured].numpy(), store.answers[is_measured].numpy()
         return self.tested_predictions()
 
-    def tested(self) -> ImageSet:
-        return self.held_out
-
     def tested_predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """True and predicted class ids of the images of `tested`; -1 where there is no prediction."""
-        labels, store = self.held_out.labels, self._knowledge.store
+        labels, store = self.tested.labels, self._knowledge.store
         if not self.is_closed_form or store is None:
             return labels.numpy(), self.probabilities.argmax(1)
         answers = dict(zip(zip(store.labels.tolist(), store.ids, strict=True), store.answers.tolist(), strict=True))
-        photos = zip(labels.tolist(), self.held_out.stack.ids(), strict=True)
+        photos = zip(labels.tolist(), self.tested.stack.ids(), strict=True)
         return labels.numpy(), np.array([answers.get(photo, -1) for photo in photos], dtype=np.int64)
 
     def tested_confidence(self) -> NDArray[np.float32]:
@@ -280,7 +242,7 @@ class BundleArchive(Archive):
         confidence = probabilities(solved.scores, knowledge.temperature).amax(1).tolist()
         measured = store.rows[solved.positions].tolist()
         known = {(int(store.labels[k]), store.ids[k]): value for k, value in zip(measured, confidence, strict=True)}
-        photos = zip(self.held_out.labels.tolist(), self.held_out.stack.ids(), strict=True)
+        photos = zip(self.tested.labels.tolist(), self.tested.stack.ids(), strict=True)
         return np.array([known.get(photo, np.nan) for photo in photos], dtype=np.float32)
 
     def network(self) -> Network:
@@ -293,6 +255,16 @@ class BundleArchive(Archive):
         return images
 
 
+Archive = RunArchive | BundleArchive
+"""A run or a bundle: its classes in order of arrival, its predictions and its network."""
+
+
+def accuracy_of(archive: Archive) -> float:
+    """Accuracy in percent on all images of `predictions`."""
+    labels, predicted = archive.predictions()
+    return 100 * float((labels == predicted).mean())
+
+
 def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archive]:
     """The bundle at each path, the run of a results file, or all runs in or below a folder."""
     archives: list[Archive] = []
@@ -300,7 +272,7 @@ def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archi
         if (path / MANIFEST).exists():
             archives.append(BundleArchive(path))
         else:
-            archives += [RunArchive(result.path, data) for result in find_results([path])]
+            archives += [RunArchive(result, data) for result in find_results([path])]
     names = [archive.name for archive in archives]
     # Runs of one method are told apart by their settings and seeds, else by their files.
     alike = [run for run in archives if isinstance(run, RunArchive) and names.count(run.name) > 1]

@@ -10,10 +10,12 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from foster.errors import DataError
 from foster.experiment.artifacts import kept_networks
+from foster.networks.heads import Head, RootHead
 from foster.reports.archive import Archive, RunArchive
 from foster.reports.style import (
     COLOURS,
@@ -88,6 +90,14 @@ def _num_kept(archive: RunArchive) -> int:
     return sum(1 for _ in itertools.takewhile(lambda task: (task, archive.result.result) in kept, tasks))
 
 
+def head_weight(archive: Archive) -> Tensor:
+    """The rows of the head, one for each class, `[num_classes, feature_size]`."""
+    head = archive.network().head
+    if not isinstance(head, Head) or isinstance(head, RootHead):
+        raise DataError(f"'{archive.name}' has no norms to compare: its head compares directions or is computed")
+    return head.weight.detach()
+
+
 @styled()
 def head_norm_figure(archives: Sequence[Archive]) -> Figure:
     """A panel a run or bundle: the norm of each class's row of the head, in order of arrival, and each task's mean.
@@ -98,7 +108,7 @@ def head_norm_figure(archives: Sequence[Archive]) -> Figure:
     norms: dict[Archive, NDArray[np.float32]] = {}
     for archive in archives:
         try:
-            norms[archive] = archive.head_weight().norm(dim=1).cpu().numpy()
+            norms[archive] = head_weight(archive).norm(dim=1).cpu().numpy()
         except DataError:
             if not norms and archive is archives[-1]:
                 raise

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from foster.bundle.folder import folder_bytes
 from foster.bundle.history import entry_title, is_learn
 from foster.errors import FosterError
-from foster.reports.archive import Archive, BundleArchive, RunArchive, open_archives
+from foster.reports.archive import Archive, BundleArchive, RunArchive, accuracy_of, open_archives
 from foster.reports.figures import KINDS
 from foster.reports.groups import by_scenario, titled
 from foster.reports.mistakes import ClassRow, calibration_figure, class_rows, confused_pairs, surest_mistakes
@@ -143,7 +143,7 @@ def _bundle_headlines(bundle: BundleArchive) -> list[tuple[str, str]]:
     lines = [("classes", str(len(manifest.classes))), ("learns", str(sum(map(is_learn, manifest.history))))]
     names = ("leave-one-out accuracy", "photos") if bundle.is_closed_form else ("held-out accuracy", "held-out images")
     try:
-        numbers = (f"{bundle.accuracy:.1f} %", f"{len(bundle.predictions()[0]):,}")
+        numbers = (f"{accuracy_of(bundle):.1f} %", f"{len(bundle.predictions()[0]):,}")
         lines += [*zip(names, numbers, strict=True)]
     except FosterError:
         lines.append((names[0], ABSENT))

@@ -9,7 +9,7 @@ from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
 from foster.experiment.results import RunResult
-from foster.reports.archive import Archive
+from foster.reports.archive import Archive, accuracy_of
 from foster.reports.style import columns, format_of_panels, grid_of_axes, new_figure, points, styled, wrapped
 
 PANELS_IN_A_ROW = 3
@@ -54,7 +54,7 @@ def confusion_figure(archives: Sequence[Archive]) -> Figure:
     new classes.
     """
     places = [f", {archive.scenario_name}" if archive.scenario_name else "" for archive in archives]
-    titles = [f"{one.name}{place}: {one.accuracy:.1f}\u00a0%" for one, place in zip(archives, places, strict=True)]
+    titles = [f"{one.name}{place}: {accuracy_of(one):.1f}\u00a0%" for one, place in zip(archives, places, strict=True)]
     figure, panels = _panels(titles, 4.2)
     for axes, archive in zip(panels, archives, strict=True):
         shares = confusion(*archive.predictions(), len(archive.class_names))

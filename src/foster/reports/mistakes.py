@@ -127,7 +127,7 @@ def surest_mistakes(archive: BundleArchive, limit: int = 18) -> tuple[list[Mista
 def _pictures(archive: Archive, positions: NDArray[np.int64]) -> tuple[str, ...]:
     """Test images as data URLs; none where the images are not available."""
     try:
-        images = archive.tested().select(torch.from_numpy(positions))
+        images = archive.tested.select(torch.from_numpy(positions))
     except DataError:
         return ()
     return tuple(picture(image) for image in shown_pixels(images))
