@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foster.errors import FolderError
-from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress
+from foster.training.checkpoint import Checkpoint, CheckpointStore
+from foster.training.task import TaskState
 
 
 def tensors(value: float) -> dict[str, torch.Tensor]:
@@ -217,11 +218,11 @@ def test_a_file_that_has_become_huge_is_passed_over_unread(name: str, tmp_path: 
 def test_how_far_a_task_has_come_is_typed_and_has_all_its_parts(change: dict[str, Any]):
     state = {"task": 1, "phase": "boost", "num_phases_done": 1, "seconds": 0.5}
     parts = {"network": tensors(1), "phase-0": tensors(2)}
-    assert Progress.of(Checkpoint(state, parts)).task == 1
+    assert TaskState.of(Checkpoint(state, parts)).task == 1
     with pytest.raises(ValueError, match="phase-0"):
-        Progress.of(Checkpoint(state, {"network": parts["network"]}))
+        TaskState.of(Checkpoint(state, {"network": parts["network"]}))
     with pytest.raises(ValueError, match=r".+"):
-        Progress.of(Checkpoint({**state, **change}, parts))
+        TaskState.of(Checkpoint({**state, **change}, parts))
 
 
 ANY_JSON = st.recursive(

@@ -23,7 +23,6 @@ from foster.system.documents import (
     Count,
     Document,
     DocumentError,
-    Seconds,
     Sha256,
     checked,
     first_problem,
@@ -64,32 +63,6 @@ class _Manifest(Document):
     schema_version: Literal[1] = Field(alias="schema")
     state: dict[str, JsonValue]
     files: dict[Annotated[str, Field(pattern=_PART_NAME)], _File]
-
-
-class _Position(Document):
-    epoch: Count
-    step: Count
-    loss_sums: tuple[float, ...]
-
-
-class Progress(Document):
-    """The progress of a task: fields of a checkpoint's state, beside those of the run or learner."""
-
-    task: Count
-    phase: str
-    num_phases_done: Count
-    seconds: Seconds
-    position: _Position | None = None
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint) -> "Progress":
-        """Raises ValueError if a field is wrong or a part is missing."""
-        progress = cls.model_validate(checkpoint.state)
-        needed = {f"phase-{k}" for k in range(min(progress.num_phases_done, 1000))}
-        needed |= {"fit"} if progress.position else set()
-        if missing := needed - checkpoint.parts.keys():
-            raise ValueError(f"the part '{min(missing)}' is missing")
-        return progress
 
 
 class CheckpointStore:

@@ -16,9 +16,10 @@ from foster.networks.modules import on_host
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
+from foster.system.documents import Count, Document, Seconds
 from foster.system.processes import agreed, process_group, share_stop
 from foster.system.signals import Stopped, StopRequest
-from foster.training.checkpoint import Checkpoint, CheckpointStore, Progress, Tensors, explained_misfit
+from foster.training.checkpoint import Checkpoint, CheckpointStore, Tensors, explained_misfit
 from foster.training.distributed import agree_on_statistics
 from foster.training.engine import Engine
 from foster.training.fit import FitState, fit, restore_trained
@@ -33,6 +34,22 @@ CHANGING = ("fit", "optimizer", "teachers")
 
 MEASURED_EPOCHS = (4, 40)
 """The fewest and the most short epochs in a measurement of a phase's speed."""
+
+
+class _Position(Document):
+    epoch: Count
+    step: Count
+    loss_sums: tuple[float, ...]
+
+
+class _Progress(Document):
+    """The fields of a task in a checkpoint's state, beside those of the run or learner."""
+
+    task: Count
+    phase: str
+    num_phases_done: Count
+    seconds: Seconds
+    position: _Position | None = None
 
 
 @dataclass
@@ -52,7 +69,12 @@ class TaskState:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> "TaskState":
-        progress, parts = Progress.of(checkpoint), checkpoint.parts
+        """Raises ValueError if a field is wrong or a part is missing."""
+        progress, parts = _Progress.model_validate(checkpoint.state), checkpoint.parts
+        needed = {f"phase-{k}" for k in range(min(progress.num_phases_done, 1000))}
+        needed |= {"fit"} if progress.position else set()
+        if missing := needed - parts.keys():
+            raise ValueError(f"the part '{min(missing)}' is missing")
         kept: dict[str, Tensors] = {name: part for name, part in parts.items() if name not in CHANGING}
         fit_state = None
         if at := progress.position:
