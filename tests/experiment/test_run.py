@@ -56,7 +56,7 @@ def tiny(*overrides: str) -> Settings:
 
 
 def run(settings: Settings, path: Path) -> dict[str, Any]:
-    experiments.launch(settings, path, quiet=True, is_shown=False)
+    experiments.train(begin, settings, path, quiet=True)
     results: dict[str, Any] = json.loads((path / "results.json").read_text(encoding="utf-8"))
     return results
 

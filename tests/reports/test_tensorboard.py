@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from tiny_runs import tiny_settings
 
-from foster.cli.experiments import launch
+from foster.cli.experiments import train
 from foster.events import EpochEnded, RunStarted, ignore
 from foster.experiment.event_log import note
+from foster.experiment.run import begin
 from foster.reports.tensorboard import with_tensorboard
 
 
@@ -16,7 +17,7 @@ def test_tensorboard_holds_losses_and_accuracies(tmp_path: Path):
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    launch(tiny_settings("finetune"), tmp_path / "run", quiet=True, is_shown=False, has_tensorboard=True)
+    train(begin, tiny_settings("finetune"), tmp_path / "run", quiet=True, has_tensorboard=True)
     found = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     found.Reload()
     assert set(found.Tags()["scalars"]) == {

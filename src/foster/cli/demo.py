@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foster.cli.experiments import launch
+from foster.cli.experiments import train
 from foster.system.output import show
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def demo(
     from rich.text import Text
 
     from foster.experiment.results import find_results
+    from foster.experiment.run import begin
     from foster.reports.curves import accuracy_figure
     from foster.reports.style import save_figure
     from foster.reports.tables import accuracy_grids, shown
@@ -33,7 +34,7 @@ def demo(
 
     folder = _free(out)
     for method in METHODS:
-        launch(load_settings("digits", [f"method={method}"]), folder / method, is_shown=False)
+        train(begin, load_settings("digits", [f"method={method}"]), folder / method)
     results = find_results([folder])
     figure = folder / "accuracy.png"
     save_figure(accuracy_figure(results, "Handwritten digits, two new classes a task"), figure)

@@ -65,7 +65,11 @@ def run(
     """
     changes = [*all_changes(overrides, recipes), *(["engine.deterministic=true"] if is_deterministic else [])]
     settings = chosen_settings(source, changes, data, plugins, trusts_plugins)
-    launch(settings, out or Path("runs") / settings.run_name, quiet=quiet, has_tensorboard=has_tensorboard)
+    from foster.experiment.run import begin
+
+    folder = out or Path("runs") / settings.run_name
+    train(begin, settings, folder, quiet=quiet, has_tensorboard=has_tensorboard)
+    _show_results(folder)
 
 
 def resume(
@@ -101,32 +105,23 @@ def resume(
         if data is not None:
             settings = settings.model_copy(update={"data": str(data)})
         work = partial(go_on, allows_changed_plugin=allows_changed_plugin)
-        _watched(work, settings, folder, quiet, has_tensorboard)
+        train(work, settings, folder, quiet=quiet, has_tensorboard=has_tensorboard)
     _show_results(folder)
 
 
-def launch(
-    settings: "Settings", path: Path, *, quiet: bool = False, is_shown: bool = True, has_tensorboard: bool = False
-) -> None:
-    """Begin a run of `settings` in the folder `path`."""
-    from foster.experiment.run import begin
-
-    _watched(begin, settings, path, quiet, has_tensorboard)
-    if is_shown:
-        _show_results(path)
-
-
 def _show_results(path: Path) -> None:
-    from foster.experiment.results import find_results
+    from foster.experiment.results import RESULTS, read_result
     from foster.reports.tables import accuracy_grids, shown
     from foster.system.processes import speaks
 
     if speaks():
-        output.show(shown(accuracy_grids(find_results([path]))), f"results: {path / 'results.json'}")
+        output.show(shown(accuracy_grids([read_result(path / RESULTS)])), f"results: {path / RESULTS}")
 
 
-def _watched(work: Callable[..., object], settings: "Settings", path: Path, quiet: bool, has_tensorboard: bool) -> None:
-    """Train with progress on the terminal; a signal stops the run after the current step."""
+def train(
+    work: Callable[..., object], settings: "Settings", path: Path, *, quiet: bool = False, has_tensorboard: bool = False
+) -> None:
+    """Begin or continue a run with progress on the terminal; a signal stops it after the current step."""
     from foster.experiment.folder import RunFolder
     from foster.reports.progress import progress_for
     from foster.reports.tensorboard import with_tensorboard
