@@ -1,6 +1,5 @@
 """The events of a run: written to `events.jsonl` and shown as progress."""
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,10 +12,6 @@ class Event:
     def record(self) -> dict[str, Any]:
         """The event as plain data, with its name: `{"event": "EpochEnded", "task": 0, ...}`."""
         return {"event": type(self).__name__, **asdict(self)}
-
-    def json(self, time: str) -> str:
-        """One line of `events.jsonl`, without the newline."""
-        return json.dumps({"time": time, **self.record()})
 
 
 @dataclass(frozen=True)

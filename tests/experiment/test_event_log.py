@@ -20,7 +20,7 @@ def test_each_event_is_read_once_and_a_cut_line_waits_for_its_end(tmp_path: Path
     run.read_events()
     assert run.told == RunState()
     note(tmp_path, events.RunStarted("wa", "digits-b0-inc2", 5, "", "cpu"))
-    line = events.TaskStarted(1, 5, 2, 2, 100).json("now")
+    line = json.dumps(events.TaskStarted(1, 5, 2, 2, 100).record())
     with (tmp_path / "events.jsonl").open("a") as file:
         file.write(f'not JSON\n[1]\n{{"event": "Unknown"}}\n{line[:30]}')
         file.flush()

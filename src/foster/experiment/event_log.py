@@ -25,7 +25,8 @@ MAX_EVENTS_BYTES = 2**28
 
 def note(folder: Path, event: Event) -> None:
     """Add a line to a folder's events. Each line is written at once: a crash can only cut the last one."""
-    append_line(folder / EVENTS, event.json(dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")))
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+    append_line(folder / EVENTS, json.dumps({"time": now, **event.record()}))
 
 
 def noting(listener: Listener, folder: Path) -> Listener:
@@ -88,23 +89,23 @@ class RunState:
     """Accuracy in percent by variant and task."""
     learned: dict[int, events.TaskEnded] = field(default_factory=dict)
     end: events.RunEnded | events.RunFailed | None = None
+    """The last event, if the run ended with it."""
 
     def add(self, event: Event) -> None:
-        """Update the state with one event."""
+        self.end = event if isinstance(event, events.RunEnded | events.RunFailed) else None
         match event:
             case events.RunStarted():
                 self.method, self.scenario, self.num_tasks = event.method, event.scenario, event.num_tasks
-                self.end = None
             case events.RunResumed():
-                self.task, self.phase, self.end = event.task, event.phase, None
+                self.task, self.phase = event.task, event.phase
             case events.LearnPlanned():
                 self.is_learn = True
             case events.Decoding():
                 self.decoding = event
             case events.TaskStarted():
-                self.task, self.num_tasks, self.end = event.task, event.num_tasks, None
+                self.task, self.num_tasks = event.task, event.num_tasks
             case events.PhaseStarted():
-                self.task, self.num_tasks, self.phase, self.end = event.task, event.num_tasks, event.phase, None
+                self.task, self.num_tasks, self.phase = event.task, event.num_tasks, event.phase
                 self.epochs, self.num_epochs_done, self.phase_seconds_left = event.epochs, 0, None
             case events.EpochEnded():
                 self.task, self.phase, self.epochs = event.task, event.phase, event.epochs
@@ -114,8 +115,6 @@ class RunState:
                 self.evaluated.setdefault(event.variant, {})[event.task] = event.accuracy
             case events.TaskEnded():
                 self.learned[event.task] = event
-            case events.RunEnded() | events.RunFailed():
-                self.end = event
 
     @property
     def accuracy(self) -> float | None:
