@@ -43,11 +43,6 @@ class Stack(ABC):
 
     @property
     @abstractmethod
-    def device(self) -> torch.device:
-        """The device of positions that index this stack."""
-
-    @property
-    @abstractmethod
     def nbytes(self) -> int: ...
 
     @property
@@ -142,10 +137,6 @@ class TensorStack(Stack):
         return self._tensor.shape
 
     @property
-    def device(self) -> torch.device:
-        return self._tensor.device
-
-    @property
     def nbytes(self) -> int:
         return self._tensor.nbytes
 
@@ -157,7 +148,7 @@ class TensorStack(Stack):
         return TensorStack(self._tensor[index])
 
     def followed_by(self, others: Sequence[Stack]) -> "TensorStack":
-        return TensorStack(torch.cat([self._tensor, *(other.tensor.to(self.device) for other in others)]))
+        return TensorStack(torch.cat([self._tensor, *(other.tensor.to(self._tensor.device) for other in others)]))
 
     def to(self, device: torch.device | str) -> "TensorStack":
         return TensorStack(self._tensor.to(device))

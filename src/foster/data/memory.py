@@ -174,7 +174,7 @@ def select(
         chosen = herding_by_class(features_of(wanted.stack), wanted.labels, class_ids, quota)
     elif quota is not None:
         chosen = [where[random_selection(len(where), quota, generator).to(where.device)] for where in chosen]
-    device = wanted.stack.device
+    device = wanted.labels.device
     return {k: wanted.select(positions.to(device)) for k, positions in zip(class_ids, chosen, strict=True)}
 
 

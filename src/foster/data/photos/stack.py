@@ -74,10 +74,6 @@ class PhotoStack(Stack):
         return torch.Size((len(self), 3, *self.loader.out_size))
 
     @property
-    def device(self) -> torch.device:
-        return CPU
-
-    @property
     def nbytes(self) -> int:
         return sum(map(len, self.files()))
 
