@@ -15,7 +15,7 @@ from foster.data.images import ImageSet
 from foster.kernels import modules, use_kernels
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
-from foster.networks.modules import beside, freeze, training_mode
+from foster.networks.modules import both, freeze, training_mode
 from foster.networks.network import Network
 from foster.networks.resnet import cifar_resnet
 from foster.seeding import Address
@@ -180,7 +180,7 @@ def test_boosting_and_compressing_compile_nothing_after_the_first_time(counter: 
         freeze(boosted)
 
         def distance() -> Tensor:
-            taught, said = beside(lambda: boosted(IMAGES), lambda: student(IMAGES))
+            taught, said = both(boosted, student, IMAGES)
             difference: Tensor = said.logits - taught.logits
             return difference.square().sum()
 

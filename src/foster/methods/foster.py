@@ -23,7 +23,7 @@ from foster.losses import (
 from foster.methods.base import Method
 from foster.methods.quarter_turns import TurnedNetwork, first_phase, with_turned
 from foster.networks.boosted import BoostedNetwork, BoostedOutput, joined
-from foster.networks.modules import at_once, beside, both, freeze
+from foster.networks.modules import at_once, both, freeze
 from foster.networks.network import Network, Output
 from foster.settings.methods import FosterSettings
 from foster.training.phase import Evaluate, Phase
@@ -90,7 +90,7 @@ class Foster(Method[FosterSettings]):
 
         def objective_with_turns(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
             seen, quarters = with_turned(images)
-            old_out, features = beside(lambda: old(images), lambda: new_branch(seen))
+            old_out, features = at_once([partial(old, images), partial(new_branch, seen)])
             out = network.combined(old_out, features[: len(images)])
             return {**self.boost_terms(out, labels, scales), "L_turn": turned.loss(features, labels, quarters)}
 

@@ -1,9 +1,9 @@
 """For modules of any kind: freezing, memory layout, normalised images, and running a frozen module beside a trained
 one."""
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import torch
@@ -69,7 +69,7 @@ def on_host(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
-@functools.cache
+@cache
 def _side_stream(device: int, parent: int, number: int) -> torch.cuda.Stream:
     """Stream `number` beside the stream `parent`, created once: cuBLAS keeps a workspace for every stream.
 
@@ -104,17 +104,12 @@ def at_once(functions: Sequence[Callable[[], Any]]) -> list[Any]:
     return results
 
 
-def beside(frozen: Callable[[], Frozen], trained: Callable[[], Trained]) -> tuple[Frozen, Trained]:
-    """The results of both functions; `frozen` runs without gradients, `at_once` with `trained`."""
-    first, second = at_once([frozen, trained])
-    return first, second
-
-
 def both(
     frozen: Callable[[Tensor], Frozen], trained: Callable[[Tensor], Trained], images: Tensor
 ) -> tuple[Frozen, Trained]:
-    """The outputs of two networks for the same images (see `beside`): teacher and student, or old and new branch."""
-    return beside(lambda: frozen(images), lambda: trained(images))
+    """The outputs of two networks for the same images, `at_once`: teacher and student, or old and new branch."""
+    first, second = at_once([partial(frozen, images), partial(trained, images)])
+    return first, second
 
 
 class Normaliser(nn.Module):
