@@ -22,13 +22,13 @@ from foster.data.photos.decode import Resizing, decoded, decoded_by, image_id, j
 from foster.data.photos.find import Unreadable
 from foster.data.photos.reading import keeps_photos, learner_loader
 from foster.data.photos.store import none_readable, refuse_too_many
-from foster.errors import DataError, SettingsError
+from foster.errors import SettingsError
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
 from foster.learner.feature_store import NOT_MEASURED, FeatureStore, with_smallest_ids
 from foster.learner.knowledge import NOTHING_KEPT, KeptImages, Knowledge
-from foster.learner.plan import Plan
+from foster.learner.plan import Found, Plan
 from foster.learner.reports import LearnReport, UpdateCheck, compare
 from foster.learner.work_folder import WorkFolder
 from foster.networks.adapted import BackboneChoice
@@ -49,22 +49,6 @@ OF_TRAINING = ("training", "epochs_scale", "learning_rate_scale", "augmentation"
 MOST_MEASURED = 2000
 """The most photos that are measured, divided equally among classes, but at least one of each: more would hardly change
 the accuracy."""
-
-
-@dataclass(frozen=True, eq=False)
-class NewPhotos:
-    """The photos of one `learn` that are not known yet, with ids for all classes known afterwards."""
-
-    class_names: tuple[str, ...]
-    ids: tuple[str, ...]
-    labels: Tensor
-    """int64 `[N]`."""
-    features: Tensor
-    """As they are stored, float16 `[N, d]`."""
-    files: Mapping[int, Mapping[str, bytes]]
-    """For each class, some photos by their id, encoded as they are kept."""
-    report: LearnReport
-    """What was found in the source."""
 
 
 def _without_effect(plan: Plan) -> list[str]:
@@ -90,22 +74,20 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         plan.warn(f"nothing is trained in closed form; without effect: {', '.join(silent)} (method=foster trains)")
     if plan.asked:
         plan.asked(_planned(plan, classifier))
-    photos = compute_features(plan, classifier, quota)
+    found, new_features, files = compute_features(plan, classifier, quota)
+    class_names, num_classes = found.class_names, len(found.class_names)
     with one_thread():
-        num_classes = len(photos.class_names)
         store = before.store if before and before.store else FeatureStore.empty(network.feature_size)
-        last_answers = torch.cat([store.answers, _answers_before(before, photos)])
-        store = store.added(photos.features, photos.labels, photos.ids, num_classes, settings.features_per_class)
-        rows, features = store.measurable(photos.features)
+        last_answers = torch.cat([store.answers, _answers_before(before, found.labels, new_features)])
+        store = store.added(new_features, found.labels, found.ids, num_classes, settings.features_per_class)
+        rows, features = store.measurable(new_features)
         labels = store.labels[rows]
         solved = solve(store.statistics, features, labels, tuple(store.ids[k] for k in rows.tolist()))
         measured = rows[solved.positions]
-        check = compared(
-            last_answers[measured], labels[solved.positions], solved.answers, photos.class_names, len(known)
-        )
-    kept = _kept(before, photos, quota)
+        check = compared(last_answers[measured], labels[solved.positions], solved.answers, class_names, len(known))
+    kept = _kept(before, class_names, files, quota)
     after = Knowledge(
-        class_names=photos.class_names,
+        class_names=class_names,
         task_sizes=(num_classes,),
         method=CLOSED_FORM,
         backbone=plan.backbone.name,
@@ -120,8 +102,8 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         store=store.with_answers(measured, solved.answers),
     )
     report = replace(
-        photos.report,
-        num_trained=len(photos.ids),
+        found.report,
+        num_trained=len(found.ids),
         num_exemplars=sum(map(len, kept)),
         seconds=round(time.monotonic() - plan.began, 1),
         temperature=after.temperature,
@@ -177,16 +159,19 @@ class Seen(NamedTuple):
     content: bytes
 
 
-def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhotos:
-    """Decode every photo once, some at a time, and compute the features of those that are not known yet."""
-    source, known, resizing = plan.photos, plan.known, plan.resizing
+def compute_features(
+    plan: Plan, classifier: Classifier, quota: int
+) -> tuple[Found, Tensor, dict[str, dict[str, bytes]]]:
+    """Decode every photo once, some at a time, and compute the features of those that are not known yet: these photos,
+    their features as they are stored, float16 `[N, d]`, and for each class up to `quota` of them by their id, encoded
+    as they are kept."""
+    source, resizing = plan.photos, plan.resizing
     store = plan.before.store if plan.before else None
     stored = store.entries() if store else set()
-    known_photos = {(known[label], photo_id) for label, photo_id in stored}
+    taken = {(plan.known[label], photo_id) for label, photo_id in stored}
     backbone_key = digest(classifier.network.branches.state_dict()) if plan.work else ""
-    found: list[tuple[str, str]] = []  # the class name and the id of every photo that could be read
     positions: list[int] = []
-    fresh: dict[tuple[str, str], None] = {}  # those that are not known yet, in order
+    ids: list[str] = []
     features: list[Tensor] = []
     files: dict[str, dict[str, bytes]] = {}
     unreadable: list[Unreadable] = []
@@ -201,13 +186,13 @@ def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhoto
         positions += batch.positions
         new: list[Seen] = []
         for position, seen in zip(batch.positions, batch.results, strict=True):
-            name = source.labels[position]
-            found.append((name, seen.id))
-            if (name, seen.id) not in known_photos and (name, seen.id) not in fresh:
-                fresh[name, seen.id] = None
+            ids.append(seen.id)
+            photo = source.labels[position], seen.id
+            if photo not in taken:
+                taken.add(photo)
                 new.append(seen)
                 if quota:  # photos with the smallest ids are kept: a sample that does not depend on their order
-                    kept = files.setdefault(name, {})
+                    kept = files.setdefault(source.labels[position], {})
                     kept[seen.id] = seen.content
                     if len(kept) > quota:
                         del kept[max(kept)]
@@ -215,22 +200,10 @@ def compute_features(plan: Plan, classifier: Classifier, quota: int) -> NewPhoto
             features.append(_features_of(new, classifier, plan.work, backbone_key))
         plan.listener(events.Decoding(source.title.strip("'"), batch.num_done, len(source)))
         plan.stop.raise_if_set()
-    if not found:
+    if not ids:
         raise none_readable(unreadable, source.title)
-    if not fresh:
-        raise DataError(f"all {len(found)} images in {source.title} are known from earlier learns: nothing to learn")
-    readable = {name for name, _ in found}  # classes of which no photo could be read are left out
-    class_names = tuple(dict.fromkeys((*known, *(name for name in source.class_names if name in readable))))
-    class_ids = {name: k for k, name in enumerate(class_names)}
-    entries, new_entries = ([(class_ids[name], photo_id) for name, photo_id in some] for some in (found, fresh))
-    return NewPhotos(
-        class_names,
-        tuple(photo_id for _, photo_id in fresh),
-        torch.tensor([label for label, _ in new_entries]),
-        torch.cat(features),
-        {class_ids[name]: kept for name, kept in files.items()},
-        plan.found(class_names, entries, new_entries, stored, positions, unreadable),
-    )
+    found = plan.found(positions, ids, stored, unreadable)
+    return found, torch.cat(features), files
 
 
 def _encoded(picture: Image.Image, image: Tensor, resizing: Resizing) -> bytes:
@@ -253,16 +226,16 @@ def _features_of(photos: Sequence[Seen], classifier: Classifier, work: WorkFolde
     return saved
 
 
-def _answers_before(before: Knowledge | None, photos: NewPhotos) -> Tensor:
+def _answers_before(before: Knowledge | None, labels: Tensor, features: Tensor) -> Tensor:
     """The answer of the classifier before this learn for each new photo of a known class, int64 `[N]`; else
     NOT_MEASURED."""
-    answers = torch.full_like(photos.labels, NOT_MEASURED)
+    answers = torch.full_like(labels, NOT_MEASURED)
     if before is not None:
-        is_known = photos.labels < len(before.class_names)
+        is_known = labels < len(before.class_names)
         head = before.network.head
         assert isinstance(head, RootHead)
         weight, bias = head.weight.detach().cpu(), head.bias.detach().cpu()
-        answers[is_known] = (photos.features[is_known].float() @ weight.T + bias).argmax(1)
+        answers[is_known] = (features[is_known].float() @ weight.T + bias).argmax(1)
     return answers
 
 
@@ -273,13 +246,15 @@ def compared(before: Tensor, labels: Tensor, after: Tensor, class_names: Sequenc
     return compare("held-out", labels[counts], before[counts], after[counts], class_names, num_known)
 
 
-def _kept(before: Knowledge | None, photos: NewPhotos, quota: int) -> list[ImageFiles]:
+def _kept(
+    before: Knowledge | None, class_names: Sequence[str], new: Mapping[str, Mapping[str, bytes]], quota: int
+) -> list[ImageFiles]:
     """Up to `quota` photos of each class: those with the smallest ids among the kept and the new ones."""
     kept = before.exemplars.files() if before else ()
     by_class = []
-    for class_id in range(len(photos.class_names)):
+    for class_id, name in enumerate(class_names):
         files = dict(kept[class_id]) if class_id < len(kept) else {}
-        files |= photos.files.get(class_id, {})
+        files |= new.get(name, {})
         by_class.append(tuple(sorted(files.items())[:quota]))
     return by_class
 

@@ -10,11 +10,14 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
+from torch import Tensor
+
 from foster import events
 from foster.data.photos.decode import Resizing
 from foster.data.photos.find import Photos, Unreadable, similar_names
 from foster.data.photos.reading import typical_photo_side
-from foster.errors import SettingsError
+from foster.errors import DataError, SettingsError
 from foster.learner.feature_store import Entry
 from foster.learner.knowledge import Knowledge
 from foster.learner.prediction import check_not_unknown
@@ -42,6 +45,20 @@ from foster.training.engine import find_device
 
 Label = TypeVar("Label")
 Photo = TypeVar("Photo")
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The photos of a source that are not known yet, the first of equal ones, with ids for all classes known
+    afterwards."""
+
+    class_names: tuple[str, ...]
+    ids: tuple[str, ...]
+    labels: Tensor
+    """int64 `[N]`."""
+    positions: tuple[int, ...]
+    """Their positions among the photos that could be read."""
+    report: LearnReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,21 +103,24 @@ class Plan:
         self.listener(events.Warned(message))
 
     def found(
-        self,
-        class_names: tuple[str, ...],
-        entries: Sequence[Entry],
-        fresh: Sequence[Entry],
-        stored: Set[Entry],
-        positions: Sequence[int],
-        unreadable: Sequence[Unreadable],
-    ) -> LearnReport:
-        """A report of what was found in the source. `entries` are all photos that could be read, at these `positions`,
-        and `fresh` those of them that are learned; `stored` are known from earlier learns."""
+        self, positions: Sequence[int], ids: Sequence[str], stored: Set[Entry], unreadable: Sequence[Unreadable]
+    ) -> "Found":
+        """What the source holds, whose photos at `positions` could be read and have these `ids`; `stored` are known
+        from earlier learns. Raises DataError if there is nothing to learn."""
+        photos, num_known = self.photos, len(self.known)
+        readable = {photos.labels[k] for k in positions}
+        class_names = tuple(dict.fromkeys((*self.known, *(name for name in photos.class_names if name in readable))))
+        class_ids = {name: k for k, name in enumerate(class_names)}
+        entries = [(class_ids[photos.labels[k]], photo_id) for k, photo_id in zip(positions, ids, strict=True)]
+        fresh: dict[Entry, int] = {}
+        for k, entry in enumerate(entries):
+            if entry not in stored:
+                fresh.setdefault(entry, k)
+        if not fresh:
+            raise DataError(f"all {len(ids)} images in {photos.title} are known from earlier learns: nothing to learn")
         if len(class_names) == 1:
             self.warn(f"every photo will be answered '{class_names[0]}' until a second class is learned")
-        photos, num_known = self.photos, len(self.known)
-        readable = {class_names[label] for label, _ in entries}
-        return LearnReport(
+        report = LearnReport(
             more_of=dict(Counter(class_names[label] for label, _ in fresh if label < num_known)),
             num_repeated=len(entries) - len(fresh),
             shared=shared_photos(entries, stored, class_names, [photos.name(k) for k in positions]),
@@ -110,6 +130,8 @@ class Plan:
             new_classes=class_names[num_known:],
             similar_names=tuple(similar_names(class_names[num_known:], self.known)),
         )
+        labels = torch.tensor([label for label, _ in fresh])
+        return Found(class_names, tuple(photo_id for _, photo_id in fresh), labels, tuple(fresh.values()), report)
 
     def lines(self, new: Sequence[str], photos: str, network: str, how: str) -> tuple[str, str]:
         """What is about to be done: the classes and photos, then the network and how it learns."""

@@ -179,28 +179,18 @@ def plan_training(plan: Plan) -> TrainingPlan:
     quiet = Follower(lambda event: None if isinstance(event, events.Warned) else tell(event), plan.stop)
     loader = replace(loader, follower=quiet)
     read = read_for_training(photos, plan.resizing, loader)
-    readable = set(read.labels)
-    names = (*known, *(name for name in photos.class_names if name in readable and name not in known))
-    images = ImageSet(read.stack, torch.tensor([names.index(name) for name in read.labels]), names)
-    entries = list(zip(images.labels.tolist(), images.stack.ids(), strict=True))
     stored = before.held_out.entries() | before.exemplars.entries() if before else set()
-    # The first of equal photos of a class.
-    first = {entry: k for k, entry in reversed(list(enumerate(entries))) if entry not in stored}
-    positions = sorted(first.values())
-    fresh_entries = [entries[k] for k in positions]
-    if not fresh_entries:
-        raise DataError(f"all {len(images)} images in {photos.title} are kept from earlier learns: nothing to learn")
-    fresh = images.select(torch.tensor(positions))
+    found = plan.found(read.positions, read.stack.ids(), stored, read.unreadable)
+    fresh = ImageSet(read.stack[torch.tensor(found.positions)], found.labels, found.class_names)
     learned = before.learned_ids() if before else set()
     if before is not None and before.store is None:  # not all photos that it has learned are listed
-        learned |= {photo_id for label, photo_id in fresh_entries if label < len(known)}
+        pairs = zip(found.labels.tolist(), found.ids, strict=True)
+        learned |= {photo_id for label, photo_id in pairs if label < len(known)}
     num_known = trained.num_classes if trained else 0
-    hashes = [photo_id for _, photo_id in fresh_entries]
-    mask = is_held_out(fresh, hashes, settings.held_out_share, num_known, learned)
+    mask = is_held_out(fresh, found.ids, settings.held_out_share, num_known, learned)
     train, held_out = fresh.select(~mask), fresh.select(mask)
     # Encoded as a bundle keeps them, so that a loaded bundle measures the same.
     held_out = replace(held_out, stack=held_out.stack.owned())
-    report = plan.found(names, entries, fresh_entries, stored, read.positions, read.unreadable)
     if closed_form is not None:
         train = concatenate(train, closed_form.images_of(closed_form.exemplars))
     if before is not None:
@@ -215,7 +205,7 @@ def plan_training(plan: Plan) -> TrainingPlan:
         new_held_out=held_out,
         num_known=num_known,
         preprocessing=preprocessing,
-        report=report,
+        report=found.report,
     )
 
 
