@@ -51,9 +51,9 @@ def test_learning_moves_no_correction() -> None:
 def test_the_validation_part_is_balanced_and_not_learned_from() -> None:
     course = course_of("bic")
     for learned, corrected in zip(course.named("learn"), course.named("correct"), strict=True):
-        held_out = corrected.phase.data.class_counts(learned.task.num_total)
+        held_out = corrected.phase.data.class_counts()
         assert held_out.tolist() == [1] * learned.task.num_total
-        training = learned.phase.data.class_counts(learned.task.num_total)
+        training = learned.phase.data.class_counts()
         assert torch.equal(training + held_out, learned.task.class_counts)
         assert as_multiset(learned.phase.data, corrected.phase.data) == as_multiset(learned.task.training)
 
@@ -80,7 +80,7 @@ def held_out_by(task: Task) -> list[int]:
     assert isinstance(method, BiasCorrection)
     training, validation = method.split(task)
     assert as_multiset(training, validation) == as_multiset(task.training)
-    counts: list[int] = validation.class_counts(task.num_total).tolist()
+    counts: list[int] = validation.class_counts().tolist()
     return counts
 
 

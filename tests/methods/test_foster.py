@@ -45,7 +45,7 @@ def scenario() -> Scenario:
         pixels = (255 * (0.7 * patterns + 0.3 * noise)).to(torch.uint8).flatten(0, 1)
         return ImageSet(pixels, torch.arange(6).repeat_interleave(num_per_class), names)
 
-    dataset = Dataset("patterns", draw(12), draw(4), mean=(0.5,) * 3, std=(0.25,) * 3)
+    dataset = Dataset(draw(12), draw(4), mean=(0.5,) * 3, std=(0.25,) * 3)
     return Scenario(dataset, "patterns", range(6), [CLASSES_A_TASK] * 3)
 
 

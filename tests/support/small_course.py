@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from foster.data.feed import ResidentFeed
 from foster.data.memory import ExemplarMemory
 from foster.data.scenario import Scenario
-from foster.data.sources import Dataset, load
+from foster.data.sources import load
 from foster.data.task import Task
 from foster.events import EpochEnded, Event
 from foster.methods import method_class
@@ -38,7 +38,7 @@ def digits() -> Scenario:
     few = torch.cat([(whole.train.labels == k).nonzero()[:30, 0] for k in range(9)])
     names = whole.class_names[:9]
     train, test = (replace(part, class_names=names) for part in (whole.train.select(few), whole.test.of_classes(0, 9)))
-    return Scenario(Dataset(whole.name, train, test, whole.mean, whole.std), "digits", range(9), TASK_SIZES)
+    return Scenario(replace(whole, train=train, test=test), "digits", range(9), TASK_SIZES)
 
 
 def engine() -> Engine:

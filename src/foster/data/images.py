@@ -4,7 +4,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import torch
@@ -261,14 +261,9 @@ class ImageSet:
         """The images whose class id lies in `first <= id < last`."""
         return self.select((self.labels >= first) & (self.labels < last))
 
-    def class_counts(self, num_classes: int | None = None) -> Tensor:
-        """How many images each class id holds, `[num_classes]` int64 on the CPU.
-
-        Unlabeled images and ids from `num_classes` on are not counted.
-        """
-        count = self.num_classes if num_classes is None else num_classes
-        labels = self.labels[(self.labels >= 0) & (self.labels < count)].cpu()
-        return torch.bincount(labels, minlength=count)
+    def class_counts(self) -> Tensor:
+        """How many images each class id holds, `[num_classes]` int64 on the CPU; all images must have a label."""
+        return torch.bincount(self.labels.cpu(), minlength=self.num_classes)
 
     def to(self, device: torch.device | str) -> "ImageSet":
         """The same set on `device`; photos stay where they are kept."""
@@ -281,12 +276,9 @@ class ImageSet:
         return self if bool(is_readable.all()) else self.select(is_readable.to(self.labels.device))
 
     def with_class_order(self, order: Sequence[int]) -> "ImageSet":
-        """The same images with class ids renumbered so that old id `order[k]` becomes `k`; -1 stays -1."""
-        position = torch.empty(self.num_classes + 1, dtype=torch.int64)
-        position[torch.as_tensor(order, dtype=torch.int64)] = torch.arange(len(order))
-        position[-1] = -1  # where an unlabeled image's -1 points to
-        names = tuple(self.class_names[k] for k in order)
-        return ImageSet(self.stack, position.to(self.labels.device)[self.labels], names, self.beside)
+        """The same images with class ids renumbered so that old id `order[k]` becomes `k`; all must have a label."""
+        position = torch.tensor(order, device=self.labels.device).argsort()
+        return replace(self, labels=position[self.labels], class_names=tuple(self.class_names[k] for k in order))
 
 
 def concatenate(first: ImageSet, second: ImageSet) -> ImageSet:

@@ -28,7 +28,6 @@ from foster.settings.plugins import register
 class Dataset:
     """Training and test images of the same classes; `mean` and `std` belong to pixel values from 0 to 1."""
 
-    name: str
     train: ImageSet
     test: ImageSet
     mean: ChannelValues
@@ -55,7 +54,7 @@ def load(
     """The dataset `name`. `follower` gets the progress of a download, and `loader` decodes photos."""
     facts = dataset_facts(name, asked)
     train, test = _read(facts, Request(**vars(asked), follower=follower, loader=loader, facts=facts))
-    return Dataset(name, train, test, facts.mean, facts.std)
+    return Dataset(train, test, facts.mean, facts.std)
 
 
 def load_unlabeled(
@@ -76,7 +75,8 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
         read = getattr(importlib.import_module(module), name)
     train, test = read(request)
     names = train.class_names
-    without = [name for name, count in zip(names, train.class_counts().tolist(), strict=True) if not count]
+    present = set(train.labels.tolist())
+    without = [name for class_id, name in enumerate(names) if class_id not in present]
     labels, sizes = torch.cat([train.labels, test.labels]), (train.image_size, test.image_size)
     problems = {
         "the training and the test images name different classes": names != test.class_names,

@@ -60,4 +60,4 @@ class Task:
     @cached_property
     def class_counts(self) -> Tensor:
         """The number of images of each class in `training`, `[num_total]` int64 on the CPU."""
-        return self.training.class_counts(self.num_total)
+        return self.training.class_counts()

@@ -10,7 +10,7 @@ from foster.data.images import ImageSet
 from foster.data.memory import ExemplarMemory
 from foster.data.photos.store import PhotoLoader
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
-from foster.data.sources import Dataset, arrivals, load, load_unlabeled, task_counts, with_counts
+from foster.data.sources import arrivals, load, load_unlabeled, task_counts, with_counts
 from foster.errors import SettingsError
 from foster.experiment.engine import check_engine, place_for_photos
 from foster.methods import method_class
@@ -80,7 +80,7 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
     check_fits(settings, facts)
     if settings.validation_share:
         train, test = hold_out(dataset.train, settings.validation_share, settings.seed, is_given)
-        dataset = Dataset(dataset.name, train, test, dataset.mean, dataset.std)
+        dataset = replace(dataset, train=train, test=test)
     if is_given:
         order, _ = arrivals(dataset.train)
     elif settings.class_order:

@@ -109,7 +109,7 @@ class Podnet(CosineMethod[PodnetSettings]):
             lambda images: self.context.infer(self.network, images).features,
             task.new_images,
             range(task.num_known, task.num_total),
-            int(exemplars.class_counts(task.num_known).max()),
+            int(exemplars.class_counts().max()),
             self.context.selection,
             generator(Address(self.context.seed, "balanced", task.index)),
         )
