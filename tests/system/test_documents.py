@@ -15,7 +15,8 @@ from foster.system.documents import (
     Seconds,
     Sha256,
     Words,
-    read_document,
+    checked,
+    read_json,
 )
 
 
@@ -38,9 +39,13 @@ def write(folder: Path, data: Any) -> Path:
     return path
 
 
+def read_example(path: Path, max_bytes: int = 10_000) -> Example:
+    return checked(read_json(path, max_bytes), Example, path)
+
+
 def test_what_is_read_is_typed_and_keys_of_other_versions_are_passed_over(tmp_path: Path) -> None:
     data = {"name": "a\x1b[31m", "accuracy": 50, "parts": [{"sha256": "0" * 64}], "new": 1, "other": {"a": [1.5]}}
-    found = read_document(write(tmp_path, data), Example)
+    found = read_example(write(tmp_path, data))
     assert found == Example(name="a\ufffd[31m", accuracy=50.0, parts=(Part(sha256="0" * 64),), other={"a": [1.5]})
 
 
@@ -62,7 +67,7 @@ def test_what_is_read_is_typed_and_keys_of_other_versions_are_passed_over(tmp_pa
 def test_what_is_wrong_is_one_line_with_its_place(change: dict[str, Any], place: str, tmp_path: Path) -> None:
     path = write(tmp_path, {"name": "x", "accuracy": 1.0, **change})
     with pytest.raises(DocumentError) as error:
-        read_document(path, Example)
+        read_example(path)
     assert str(error.value).startswith(f"'{path}' ")
     assert f" {place}: " in str(error.value)
     assert "\n" not in str(error.value)
@@ -83,12 +88,12 @@ CONTENTS = {
 def test_any_other_content_is_one_line(name: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(CONTENTS[name])
     with pytest.raises(DocumentError, match=r"\A'[^\n]*x\.json' is damaged[^\n]*\Z"):
-        read_document(tmp_path / "x.json", Example)
+        read_example(tmp_path / "x.json")
 
 
 def test_a_file_that_is_too_large_or_missing_is_not_read(tmp_path: Path) -> None:
     path = write(tmp_path, {"name": "x", "accuracy": 1})
     with pytest.raises(DocumentError, match="No such file"):
-        read_document(tmp_path / "none", Example)
+        read_example(tmp_path / "none")
     with pytest.raises(DocumentError, match="more than 10"):
-        read_document(path, Example, max_bytes=10)
+        read_example(path, max_bytes=10)

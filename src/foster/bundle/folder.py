@@ -179,12 +179,12 @@ def read_manifest(folder: Path) -> Manifest:
     """Read and check `bundle.json`; the other files are not read."""
     path = real_folder(folder) / MANIFEST
     try:
-        data = read_json(path, max_bytes=MAX_MANIFEST_BYTES)
-    except FileNotFoundError:
+        data = read_json(path, MAX_MANIFEST_BYTES)
+    except DocumentError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise BundleError(f"bundle {error}") from None
         hint = f"; did you mean '{folder / 'current'}'?" if (folder / "current" / MANIFEST).exists() else ""
         raise BundleError(f"'{folder}' is not a bundle: it has no {MANIFEST}{hint}") from None
-    except DocumentError as error:
-        raise BundleError(f"bundle {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BundleError(f"'{folder}' is not a foster bundle")
     version = data.get("schema_version")

@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter
 from foster.errors import DataError
 from foster.settings.methods import METHOD_SETTINGS
 from foster.system.counts import ABSENT
-from foster.system.documents import Count, Percent, Seconds, Words, checked, read_document
+from foster.system.documents import Count, Percent, Seconds, Words, checked, read_json
 from foster.system.output import printable
 
 RESULTS = "results.json"
@@ -145,7 +145,7 @@ READER = TypeAdapter(RunResult)
 
 def read_content(path: Path) -> dict[str, Any]:
     """The content of a results file, whatever its keys; empty if it is no table."""
-    content = read_document(path, object, max_bytes=MAX_RESULTS_BYTES)
+    content = read_json(path, MAX_RESULTS_BYTES)
     return content if isinstance(content, dict) else {}
 
 

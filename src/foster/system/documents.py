@@ -18,9 +18,6 @@ from foster.system.output import printable
 if TYPE_CHECKING:
     from torch import Tensor
 
-MAX_BYTES = 16 * 2**20
-"""Enough for every file of ours but a bundle's manifest, which lists all its images."""
-
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -46,14 +43,12 @@ class DocumentError(DataError):
         self.problem = problem
 
 
-def read_json(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
-    """Plain data from a JSON file of at most `max_bytes`. Raises FileNotFoundError or DocumentError."""
+def read_json(path: Path, max_bytes: int) -> Any:
+    """Plain data from a JSON file of at most `max_bytes`. Raises DocumentError; the cause may be an OSError."""
     try:
         return from_json(read_limited(path, max_bytes))
-    except FileNotFoundError:
-        raise
     except OSError as error:
-        raise DocumentError(path, f"cannot be read: {words_of(error)}") from None
+        raise DocumentError(path, f"cannot be read: {words_of(error)}") from error
     except ValueError as error:
         raise DocumentError(path, f"is damaged or cut short: it is not valid JSON ({error})") from None
 
@@ -65,15 +60,6 @@ def checked(data: Any, schema: type[Schema] | TypeAdapter[Schema], path: Path) -
         return adapter.validate_python(data)
     except ValidationError as error:
         raise DocumentError(path, f"is damaged: {first_problem(error)}") from None
-
-
-def read_document(path: Path, schema: type[Schema] | TypeAdapter[Schema], *, max_bytes: int = MAX_BYTES) -> Schema:
-    """The file `path`, read once and checked."""
-    try:
-        data = read_json(path, max_bytes=max_bytes)
-    except FileNotFoundError as error:
-        raise DocumentError(path, f"cannot be read: {words_of(error)}") from None
-    return checked(data, schema, path)
 
 
 def first_problem(error: ValidationError) -> str:

@@ -27,7 +27,7 @@ from foster.system.documents import (
     checked,
     first_problem,
     max_tensor_bytes,
-    read_document,
+    read_json,
     tensors_in,
 )
 from foster.system.files import flush, read_limited, remove_temporaries, unwritable, write_bytes, write_json
@@ -181,7 +181,7 @@ def explained_misfit() -> Iterator[None]:
 
 
 def _read_manifest(path: Path) -> _Manifest:
-    manifest = read_document(path, dict[str, Any], max_bytes=MAX_MANIFEST_BYTES)
+    manifest = checked(read_json(path, MAX_MANIFEST_BYTES), dict[str, Any], path)
     if manifest.pop("hash", None) != _hash_of(manifest):
         raise ValueError("its manifest was altered")
     return checked(manifest, _Manifest, path)
