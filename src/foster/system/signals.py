@@ -21,14 +21,10 @@ class Stopped(Exception):  # noqa: N818 (it is no error)
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
         self.exit_code = 128 + signal_number
-        self._hint = ""
 
     def add_hint(self, hint: str) -> None:
         """Say what the user can do next."""
-        self._hint = f"; {hint}"
-
-    def __str__(self) -> str:
-        return super().__str__() + self._hint
+        self.args = (f"{self}; {hint}",)
 
 
 class StopRequest:
