@@ -133,7 +133,7 @@ class Classifier(nn.Module):
 
     def prepared(self, images: Tensor) -> Tensor:
         """What the network sees: normalised images."""
-        normalised: Tensor = self.normaliser(images, memory_format=torch.channels_last)
+        normalised: Tensor = self.normaliser(images)
         return normalised
 
     def _features(self, images: Tensor) -> Tensor:

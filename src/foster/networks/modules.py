@@ -124,11 +124,6 @@ class Normaliser(nn.Module):
         self.register_buffer("factor", (1 / (255 * stds)).to(device))
         self.register_buffer("shift", (-means / stds).to(device))
 
-    def forward(
-        self,
-        images: Tensor,
-        dtype: torch.dtype = torch.float32,
-        memory_format: torch.memory_format = torch.channels_last,
-    ) -> Tensor:
-        values = images.to(torch.float32, memory_format=memory_format)
+    def forward(self, images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        values = images.to(torch.float32, memory_format=torch.channels_last)
         return torch.addcmul(self.shift, values, self.factor).to(dtype)
