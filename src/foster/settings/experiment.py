@@ -40,12 +40,9 @@ from foster.settings.datasets import (
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import check_imported
-from foster.settings.toml import packaged_names, packaged_text, read_toml, seen_from
+from foster.settings.toml import MAX_FILE_BYTES, packaged_names, packaged_text, read_toml, seen_from
 from foster.system.counts import counted
 from foster.system.files import read_limited
-
-MAX_NAMES_BYTES = 2**24
-"""The largest file with a class order."""
 
 
 class Settings(CommonSettings):
@@ -274,7 +271,7 @@ def _names_in(file: str, folder: Path | None, origin: str) -> list[str]:
     if file.startswith("["):
         raise SettingsError(f"""class_order: names need quotes, such as '["one", "two"]', unlike {short(file)}""")
     try:
-        lines = read_limited(seen_from(folder, file), MAX_NAMES_BYTES).decode().splitlines()
+        lines = read_limited(seen_from(folder, file), MAX_FILE_BYTES).decode().splitlines()
     except (OSError, ValueError) as error:  # ValueError: it is not UTF-8, or the path has a NUL
         raise SettingsError(f"class_order: cannot read {short(file)}: {words_of(error)} (in {origin})") from None
     names = [line.strip() for line in lines if line.strip()]

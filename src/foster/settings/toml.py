@@ -13,6 +13,7 @@ from foster.errors import SettingsError, suggestion, words_of
 from foster.system.files import read_limited, user_path
 
 MAX_FILE_BYTES = 2**24
+"""The largest settings file or list of class names."""
 
 
 def read_toml(path: Path, kind: str = "settings file") -> dict[str, Any]:
