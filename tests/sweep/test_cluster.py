@@ -17,10 +17,11 @@ from tiny_sweeps import TINY
 from foster.errors import DeviceError
 from foster.experiment.event_log import State
 from foster.experiment.folder import RunFolder
+from foster.settings.experiment import Settings
 from foster.sweep import cluster, run
 from foster.sweep.cluster import connected
 from foster.sweep.grid import plan_runs
-from foster.sweep.job import LOST, Job, RunStatus, Slot, environment_for
+from foster.sweep.job import LOST, Slot, SweptRun, environment_for
 
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="ray is not installed")
 
@@ -125,7 +126,9 @@ class _LocalRay:
         return [{"Alive": is_alive, "Resources": resources} for is_alive in (True, True, False)]
 
     def remote(self, kind: type) -> Any:
-        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=lambda: self._actor(kind(), **options)))
+        return SimpleNamespace(
+            options=lambda **options: SimpleNamespace(remote=lambda *given: self._actor(kind(*given), **options))
+        )
 
     def _actor(self, made: Any, max_concurrency: int = 1, **shares: float) -> Any:
         self.shares.append(shares)
@@ -134,7 +137,7 @@ class _LocalRay:
         def call(method: Any) -> Any:
             return SimpleNamespace(remote=lambda *given: threads.submit(self._done, method, *given))
 
-        return SimpleNamespace(run=call(made.run), tell=call(made.tell), signal=call(made.signal))
+        return SimpleNamespace(wait=call(made.wait), tell=call(made.tell), signal=call(made.signal))
 
     def _done(self, method: Any, *given: Any) -> Any:
         if (outcome := method(*given)) == 77:
@@ -208,10 +211,9 @@ def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(
 
 
 def test_a_run_whose_machine_is_gone_after_ctrl_c_has_not_saved(tmp_path: Path) -> None:
-    process = SimpleNamespace(stdin=SimpleNamespace(close=lambda: None))
-    job = Job(RunStatus("a", tmp_path / "a"), Slot(is_remote=True), process, log_start=0)
-    job.take_outcome(LOST, was_stopped=True)
-    assert (job.run.state, job.run.message) == (State.KILLED, "its machine is gone")
+    lost = SweptRun("a", tmp_path / "a", settings=Settings.model_construct())
+    lost.take_outcome(LOST, was_stopped=True)
+    assert (lost.state, lost.message) == (State.KILLED, "its machine is gone")
 
 
 @pytest.mark.parametrize("error", [ConnectionError, Exception])

@@ -13,8 +13,9 @@ from tiny_sweeps import TINY
 from foster.errors import DataError, TrainingError
 from foster.events import TaskEnded, Warned
 from foster.experiment.event_log import State
+from foster.settings.experiment import Settings
 from foster.sweep.grid import plan_runs
-from foster.sweep.job import RunStatus, Slot
+from foster.sweep.job import Slot, SweptRun
 from foster.sweep.run import Display, sweep
 from foster.system.signals import Stopped
 
@@ -137,11 +138,11 @@ def test_a_log_that_nobody_reads_any_more_does_not_stop_a_sweep(monkeypatch: pyt
     stream = io.StringIO()
     stream.close()
     monkeypatch.setattr(sys, "stderr", stream)
-    Display().show([RunStatus("one", Path(), State.FAILED, message="no")])
+    Display().show([SweptRun("one", Path(), State.FAILED, settings=Settings.model_construct(), message="no")])
 
 
 def test_a_line_is_written_when_something_is_new_and_no_other(capsys: pytest.CaptureFixture[str]):
-    lines, run = Display(), RunStatus("one", Path())
+    lines, run = Display(), SweptRun("one", Path(), settings=Settings.model_construct())
     run.state, run.told.num_tasks = State.RUNNING, 2
     for event in (Warned(""), TaskEnded(0, 90.0, 10, 1.0), TaskEnded(1, 80.0, 10, 1.0)):
         run.told.add(event)

@@ -5,8 +5,6 @@ All machines must see the same folders. The runs of a lost machine continue from
 
 import importlib
 import os
-import subprocess
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,41 +20,33 @@ LOCAL = "local"
 
 
 class _Runner:
-    """On a machine of the cluster: runs one process and passes lines and signals to it."""
+    """On a machine of the cluster: runs one process and passes lines and signals to it. Ray makes it first, and calls
+    its methods then."""
 
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_started = threading.Event()
-
-    def run(self, command: Sequence[str], environment: Mapping[str, str], log: str) -> int:
-        """Start the process and wait for its end; returns its exit code."""
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: str) -> None:
         known = {name: value for name, value in os.environ.items() if name.startswith("CUDA")}
-        try:
-            self._process = spawned(command, {**environment, **known}, Path(log))
-        finally:
-            self._is_started.set()
+        self._process = spawned(command, {**environment, **known}, Path(log))
+
+    def wait(self) -> int:
         return self._process.wait()
 
     def tell(self, line: bytes) -> None:
-        self._is_started.wait()
-        if self._process is not None and self._process.stdin is not None:
-            with suppress(OSError):
-                self._process.stdin.write(line)
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.write(line)
 
     def signal(self, number: int) -> None:
-        self._is_started.wait()
-        if self._process is not None:
-            self._process.send_signal(number)
+        self._process.send_signal(number)
 
 
 class RemoteProcess:
     """A process on a machine of the cluster, with the interface of `subprocess.Popen`."""
 
-    def __init__(self, actor: Any, outcome: Any) -> None:
+    def __init__(self, actor: Any) -> None:
         # There is nothing to close: the process ends with its actor, when the last reference to that is gone.
         self.stdin = SimpleNamespace(write=actor.tell.remote, close=lambda: None)
         self._actor = actor
-        self._outcome = outcome
+        self._outcome = actor.wait.remote()
 
     def poll(self) -> int | None:
         ray = _ray()
@@ -99,11 +89,9 @@ class Cluster:
         share: dict[str, float] = {"num_cpus": cores if cores < 1 else int(cores)}  # Ray takes whole numbers above 1
         if slot.gpu is not None:
             share = {"num_cpus": 0.0, "num_gpus": 1.0 / self.jobs_per_gpu}
-        actor = _ray().remote(_Runner).options(max_concurrency=3, **share).remote()
         threads = os.environ.get("OMP_NUM_THREADS", str(max(1, int(cores))))
-        return RemoteProcess(
-            actor, actor.run.remote(list(command), {**environment, "OMP_NUM_THREADS": threads}, str(log))
-        )
+        runner = _ray().remote(_Runner).options(max_concurrency=3, **share)
+        return RemoteProcess(runner.remote(list(command), {**environment, "OMP_NUM_THREADS": threads}, str(log)))
 
 
 def _machines() -> list[dict[str, float]]:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,29 +27,6 @@ LOG_TAIL_BYTES = 20_000
 
 LOST = -1000
 """The exit code of a process whose machine is lost."""
-
-
-@dataclass
-class RunStatus(FollowedRun):
-    """One run of a sweep."""
-
-    slot: str = ""
-    message: str = ""
-    is_continued: bool = False
-
-    @property
-    def accuracy(self) -> str:
-        """Accuracy on all classes seen after the last task that was learned."""
-        return ABSENT if self.told.accuracy is None else f"{self.told.accuracy:.2f}"
-
-    @property
-    def outcome(self) -> str:
-        """How the run started or ended, in a few words."""
-        if self.state is State.RUNNING:
-            return f"{'continued' if self.is_continued else 'started'} on {self.slot}"
-        if self.state is State.FINISHED and isinstance(self.told.end, RunEnded):
-            return f"finished, average incremental accuracy {self.told.end.average_incremental_accuracy:.2f} %"
-        return f"{self.state}: {self.message}" if self.message else str(self.state)
 
 
 @dataclass(frozen=True)
@@ -82,14 +59,43 @@ Spawn = Callable[[Sequence[str], Mapping[str, str], Path, Slot], Process]
 """Starts a process from its command, environment, log and slot."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """A run that is being executed. Its log before `log_start` is of earlier executions."""
+@dataclass
+class SweptRun(FollowedRun):
+    """One run of a sweep, and its process from its start on."""
 
-    run: RunStatus
-    slot: Slot
-    process: Process
-    log_start: int
+    settings: Settings = field(kw_only=True)
+    message: str = ""
+    is_continued: bool = False
+    slot: Slot = Slot()
+    process: Process = field(init=False, repr=False, compare=False)
+    log_start: int = 0
+    """The log before it is of earlier executions."""
+
+    @property
+    def accuracy(self) -> str:
+        """Accuracy on all classes seen after the last task that was learned."""
+        return ABSENT if self.told.accuracy is None else f"{self.told.accuracy:.2f}"
+
+    @property
+    def outcome(self) -> str:
+        """How the run started or ended, in a few words."""
+        if self.state is State.RUNNING:
+            return f"{'continued' if self.is_continued else 'started'} on {self.slot.name}"
+        if self.state is State.FINISHED and isinstance(self.told.end, RunEnded):
+            return f"finished, average incremental accuracy {self.told.end.average_incremental_accuracy:.2f} %"
+        return f"{self.state}: {self.message}" if self.message else str(self.state)
+
+    @property
+    def log(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+    def start(self, slot: Slot, environment: Mapping[str, str], spawn: Spawn) -> None:
+        """Start or continue the run."""
+        command = [sys.executable, "-P", "-m", "foster", *_words(RunFolder(self.folder), self.settings), "--quiet"]
+        with written(self.log), self.log.open("ab") as file:
+            self.log_start = file.tell()
+        self.process = spawn(command, {**environment, STOPS_WITH_INPUT: "1"}, self.log.absolute(), slot)
+        self.state, self.slot = State.RUNNING, slot
 
     def tell_to_stop(self, number: int) -> None:
         """Ask the run to save and stop as after that signal, through its standard input."""
@@ -97,14 +103,15 @@ class Job:
             self.process.stdin.write(f"{number:d}\n".encode())
 
     def let_go(self) -> None:
-        """Close the pipe; a run that is still running then stops."""
+        """Close the pipe; a run that is still running then stops. A cluster has the process's share of a machine back
+        when nothing refers to it."""
         with suppress(OSError):
             self.process.stdin.close()
+        del self.process
 
     def take_outcome(self, exit_code: int, was_stopped: bool) -> None:
         """Set the state of the run from the exit code and the last line of its log."""
-        self.let_go()
-        self.run.state, self.run.message = self._outcome(exit_code, was_stopped)
+        self.state, self.message = self._outcome(exit_code, was_stopped)
 
     def _outcome(self, exit_code: int, was_stopped: bool) -> tuple[State, str]:
         if exit_code == 0:
@@ -112,7 +119,7 @@ class Job:
         if was_stopped and exit_code - 128 in SIGNALS:
             return State.STOPPED, ""
         if exit_code > 0:
-            return State.FAILED, _last_line(log_path(self.run), self.log_start) or f"exit code {exit_code}"
+            return State.FAILED, _last_line(self.log, self.log_start) or f"exit code {exit_code}"
         if exit_code == LOST:
             return State.KILLED if was_stopped else State.FAILED, "its machine is gone"
         # A process that a signal ends cannot save.
@@ -163,17 +170,6 @@ def spawn_here(command: Sequence[str], environment: Mapping[str, str], log: Path
     return spawned(command, {**environment, "CUDA_VISIBLE_DEVICES": slot.gpu or ""}, log)
 
 
-def start(run: RunStatus, settings: Settings, slot: Slot, environment: Mapping[str, str], spawn: Spawn) -> Job:
-    """Start or continue the run."""
-    command = [sys.executable, "-P", "-m", "foster", *_words(RunFolder(run.folder), settings), "--quiet"]
-    log = log_path(run)
-    with written(log), log.open("ab") as file:
-        log_start = file.tell()
-    process = spawn(command, {**environment, STOPS_WITH_INPUT: "1"}, log.absolute(), slot)
-    run.state, run.slot = State.RUNNING, slot.name
-    return Job(run, slot, process, log_start)
-
-
 def _words(folder: RunFolder, settings: Settings) -> list[str]:
     """The command that begins the run, or continues the one that the folder holds with these settings."""
     # Written as they were checked: the file that they came from may change during the sweep.
@@ -201,11 +197,6 @@ def spawned(command: Sequence[str], environment: Mapping[str, str], log: Path) -
             # The terminal's Ctrl-C would reach it as well, and two of them end a run at once.
             start_new_session=True,
         )
-
-
-def log_path(run: RunStatus) -> Path:
-    """The log of the run's process."""
-    return run.folder.with_name(f"{run.folder.name}.log")
 
 
 def _last_line(log: Path, start: int) -> str:

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foster.data.download import Follower
@@ -24,19 +24,7 @@ from foster.reports.progress import progress_for
 from foster.reports.tables import shown, summary_grids
 from foster.settings.experiment import Settings
 from foster.sweep.grid import PlannedRun, distinct_name
-from foster.sweep.job import (
-    LOST,
-    Job,
-    RunStatus,
-    Slot,
-    Spawn,
-    environment_for,
-    find_slots,
-    log_path,
-    needs_gpu,
-    spawn_here,
-    start,
-)
+from foster.sweep.job import LOST, Slot, Spawn, SweptRun, environment_for, find_slots, needs_gpu, spawn_here
 from foster.system.counts import counted
 from foster.system.locking import locked
 from foster.system.output import show
@@ -150,19 +138,23 @@ def sweep(
     runs = placed(runs, out)
     _check_data([run.settings for run in runs if not RunFolder(out / run.name).is_finished])
     with locked(out), heard_signals() as heard:
-        executor = _Executor(runs, out, slots, heard, elsewhere or spawn_here, after_run or (lambda: None))
-        statuses = executor.execute()
-    finished = [run.folder / RESULTS for run in statuses if run.state is State.FINISHED]
+        swept = [status_of(run, out) for run in runs]
+        _Executor(swept, out, list(slots), heard, elsewhere or spawn_here, after_run or (lambda: None)).execute()
+    finished = [run.folder / RESULTS for run in swept if run.state is State.FINISHED]
     tables = [shown(summary_grids(find_results(finished)))] if finished and after_run is None else []
-    show(*tables, f"{counts(statuses)}; results: {out}")
-    if heard and any(run.state in (State.STOPPED, State.KILLED, State.WAITING) for run in statuses):
-        raise _stopped(heard[0], statuses)
-    failed = [run for run in statuses if run.state is State.FAILED]
+    show(*tables, f"{counts(swept)}; results: {out}")
+    if heard and any(run.state in (State.STOPPED, State.KILLED, State.WAITING) for run in swept):
+        num_killed = sum(run.state is State.KILLED for run in swept)
+        lost = f"{counted(num_killed, 'run')} could not save and will go on from the last checkpoint"
+        stopped = Stopped(heard[0])
+        stopped.add_hint(f"{lost if num_killed else 'all is saved'}; continue with the same command")
+        raise stopped
+    failed = [run for run in swept if run.state is State.FAILED]
     if failed:
         first = f"{failed[0].name}: {failed[0].message}"
         raise TrainingError(
-            f"{len(failed)} of {counted(len(statuses), 'run')} failed: {first}{' ...' if len(failed) > 1 else ''}; "
-            f"see {shlex.quote(str(log_path(failed[0])))}"
+            f"{len(failed)} of {counted(len(swept), 'run')} failed: {first}{' ...' if len(failed) > 1 else ''}; "
+            f"see {shlex.quote(str(failed[0].log))}"
         )
 
 
@@ -178,14 +170,14 @@ def preview(runs: Sequence[PlannedRun], out: Path, jobs_per_gpu: int, jobs: int)
     return "\n".join([*lines, f"{counted(len(runs), 'run')}, {len(slots)} at a time ({devices}), in {out}"])
 
 
-def status_of(run: PlannedRun, out: Path) -> RunStatus:
+def status_of(run: PlannedRun, out: Path) -> SweptRun:
     """The state of a run before the sweep starts."""
     folder = RunFolder(out / run.name)
-    status = RunStatus(run.name, folder.path, is_continued=folder.holds_run)
-    status.read_events()
+    swept = SweptRun(run.name, folder.path, settings=run.settings, is_continued=folder.holds_run)
+    swept.read_events()
     if folder.is_finished:
-        status.state = State.FINISHED
-    return status
+        swept.state = State.FINISHED
+    return swept
 
 
 def _check_data(asked: Sequence[Settings]) -> None:
@@ -197,19 +189,6 @@ def _check_data(asked: Sequence[Settings]) -> None:
         stop.raise_if_set()
 
 
-def _stopped(number: int, statuses: Sequence[RunStatus]) -> Stopped:
-    """The exception for a stopped sweep: whether all runs are saved, and how to continue."""
-    num_killed = sum(run.state is State.KILLED for run in statuses)
-    stopped = Stopped(number)
-    stopped.add_hint(
-        f"{counted(num_killed, 'run')} could not save and will go on from the last checkpoint; "
-        "continue with the same command"
-        if num_killed
-        else "all is saved; continue with the same command"
-    )
-    return stopped
-
-
 class Display:
     """Writes a line when a run starts, ends or has learned a task. A closed stream does not stop a sweep.
 
@@ -219,7 +198,7 @@ class Display:
     def __init__(self) -> None:
         self._shown: dict[str, tuple[State, str]] = {}
 
-    def show(self, runs: Sequence[RunStatus]) -> None:
+    def show(self, runs: Sequence[SweptRun]) -> None:
         for run in runs:
             before = self._shown.get(run.name, (State.WAITING, run.accuracy))
             self._shown[run.name] = now = (run.state, run.accuracy)
@@ -233,99 +212,88 @@ class Display:
             print(line, file=sys.stderr, flush=True)
 
 
-def counts(runs: Sequence[RunStatus]) -> str:
+def counts(runs: Sequence[SweptRun]) -> str:
     """`6 runs: 2 running, 1 finished, 3 waiting`."""
     num_in = Counter(run.state for run in runs)
     parts = ", ".join(f"{num_in[state]} {state}" for state in State if num_in[state])
     return f"{counted(len(runs), 'run')}: {parts}"
 
 
+@dataclass
 class _Executor:
     """Starts runs in free slots, follows them, and passes signals on to them."""
 
-    def __init__(
-        self,
-        runs: Sequence[PlannedRun],
-        out: Path,
-        slots: Sequence[Slot],
-        heard: list[int],
-        spawn: Spawn,
-        after_run: Callable[[], None],
-    ) -> None:
-        self._spawn = spawn
-        self._after_run = after_run
-        self._out = out
-        self._settings = {run.name: run.settings for run in runs}
-        self._statuses = [status_of(run, out) for run in runs]
-        self._free = list(slots)
-        self._environment = environment_for(min(len(slots), len(self._waiting)))
-        self._has_gpus = any(slot.gpu is not None for slot in slots)
-        self._display = Display()
-        self._heard = heard
-        self._num_forwarded = 0
-        self._jobs: list[Job] = []
+    runs: Sequence[SweptRun]
+    out: Path
+    free: list[Slot]
+    heard: list[int]
+    spawn: Spawn
+    after_run: Callable[[], None]
+    num_forwarded: int = 0
 
-    def execute(self) -> list[RunStatus]:
+    def __post_init__(self) -> None:
+        self._environment = environment_for(min(len(self.free), len(self._in_state(State.WAITING))))
+        self._has_gpus = any(slot.gpu is not None for slot in self.free)
+        self._display = Display()
+
+    def execute(self) -> None:
         """Execute all runs until each is finished, failed or stopped."""
-        watch = f"foster watch {shlex.quote(str(self._out))}"
-        self._display.say(f"{counts(self._statuses)}, {len(self._free)} at a time; live: {watch}")
-        self._display.show(self._statuses)
+        watch = f"foster watch {shlex.quote(str(self.out))}"
+        self._display.say(f"{counts(self.runs)}, {len(self.free)} at a time; live: {watch}")
+        self._display.show(self.runs)
         try:
-            while self._jobs or (self._waiting and not self._heard):
+            while self._in_state(State.RUNNING) or (self._in_state(State.WAITING) and not self.heard):
                 self._forward_signals()
-                if not self._heard:
+                if not self.heard:
                     self._start_what_fits()
                 time.sleep(SECONDS_BETWEEN_LOOKS)
-                ended = self._ended_jobs()
-                self._display.show(self._statuses)
-                if any(job.run.state is State.FINISHED for job in ended):
-                    self._after_run()
+                ended = self._ended_runs()
+                self._display.show(self.runs)
+                if any(run.state is State.FINISHED for run in ended):
+                    self.after_run()
         finally:
             # After an error of the sweep itself, the runs that are left save and stop.
-            for job in self._jobs:
-                job.let_go()
-        return self._statuses
+            for run in self._in_state(State.RUNNING):
+                run.let_go()
 
-    @property
-    def _waiting(self) -> list[RunStatus]:
-        return [run for run in self._statuses if run.state is State.WAITING]
+    def _in_state(self, state: State) -> list[SweptRun]:
+        return [run for run in self.runs if run.state is state]
 
     def _forward_signals(self) -> None:
         """The first signal asks the runs to save and stop, each one after it ends them at once."""
-        while self._num_forwarded < len(self._heard):
-            number = self._heard[self._num_forwarded]
-            self._num_forwarded += 1
-            is_first = self._num_forwarded == 1
+        for number in self.heard[self.num_forwarded :]:
+            self.num_forwarded += 1
+            is_first = self.num_forwarded == 1
             if is_first:
                 self._display.say("stopping: the runs save where they are; press Ctrl-C again to end them at once")
-            for job in self._jobs:
+            for run in self._in_state(State.RUNNING):
                 if is_first:
-                    job.tell_to_stop(number)
+                    run.tell_to_stop(number)
                 else:
-                    job.process.send_signal(signal.SIGKILL)
+                    run.process.send_signal(signal.SIGKILL)
 
     def _start_what_fits(self) -> None:
-        for run in self._waiting:
-            is_for_gpu = needs_gpu(self._settings[run.name], self._has_gpus)
-            slot = next((slot for slot in self._free if (slot.gpu is not None) == is_for_gpu), None)
+        for run in self._in_state(State.WAITING):
+            is_for_gpu = needs_gpu(run.settings, self._has_gpus)
+            slot = next((slot for slot in self.free if (slot.gpu is not None) == is_for_gpu), None)
             if slot is not None:
-                self._jobs.append(start(run, self._settings[run.name], slot, self._environment, self._spawn))
-                self._free.remove(slot)
+                run.start(slot, self._environment, self.spawn)
+                self.free.remove(slot)
 
-    def _ended_jobs(self) -> list[Job]:
+    def _ended_runs(self) -> list[SweptRun]:
         """Read the events of all runs; the slots of those that have ended are free again."""
         ended = []
-        for job in list(self._jobs):
-            exit_code = job.process.poll()
-            job.run.read_events()
+        for run in self._in_state(State.RUNNING):
+            exit_code = run.process.poll()
+            run.read_events()
             if exit_code is None:
                 continue
-            ended.append(job)
-            self._jobs.remove(job)
-            self._free.append(job.slot)
-            if exit_code == LOST and not self._heard:
-                job.run.state, job.run.is_continued = State.WAITING, True
-                self._display.say(f"{job.run.name}: its machine is gone; it goes on from its checkpoint elsewhere")
+            ended.append(run)
+            run.let_go()
+            self.free.append(run.slot)
+            if exit_code == LOST and not self.heard:
+                run.state, run.is_continued = State.WAITING, True
+                self._display.say(f"{run.name}: its machine is gone; it goes on from its checkpoint elsewhere")
             else:
-                job.take_outcome(exit_code, was_stopped=bool(self._heard))
+                run.take_outcome(exit_code, was_stopped=bool(self.heard))
         return ended
