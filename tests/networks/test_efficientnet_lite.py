@@ -19,7 +19,7 @@ PALACE, BELL_COTE, DAISY = 698, 442, 985
 @pytest.fixture(scope="module")
 def pretrained() -> EfficientNetLite:
     backbone = EfficientNetLite()
-    *tensors, _, _ = packaged_weights("efficientnet_lite0")
+    *tensors, _, _ = packaged_weights()
     backbone.load_state_dict(dict(zip(backbone.state_dict(), tensors, strict=True)))
     return backbone.eval()
 
@@ -39,7 +39,7 @@ def test_it_has_the_published_number_of_parameters() -> None:
 
 def test_the_weights_of_the_package_know_a_palace_and_a_flower(pretrained: EfficientNetLite) -> None:
     with torch.no_grad():
-        logits = functional.linear(pretrained(photos(192)), *packaged_weights("efficientnet_lite0")[-2:])
+        logits = functional.linear(pretrained(photos(192)), *packaged_weights()[-2:])
     china, flower = logits.topk(2).indices.tolist()
     assert {*china} <= {PALACE, BELL_COTE, 663}
     assert flower[0] == DAISY

