@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from foster.errors import FosterError
 
 MANY = settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

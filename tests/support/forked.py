@@ -20,10 +20,14 @@ from foster.cli import main
 from foster.system.signals import SIGNALS
 
 
+PRELOADED = ["foster.cli.photos", "foster.cli.texts", "foster.experiment.run", "foster.methods.foster"]
+PRELOADED += ["foster.reports.progress", "foster.reports.tables", "foster.serving.app", "foster.serving.run", "filelock"]
+
+
 def forking() -> ForkServerContext:
     """A server that has imported all but computed nothing: importing takes longer than all that a small run does."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["foster.experiment.run", "foster.cli.photos", "foster.serving.app"])
+    context.set_forkserver_preload(PRELOADED)
     return context
 
 
