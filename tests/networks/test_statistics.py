@@ -77,8 +77,9 @@ def test_a_class_is_forgotten_exactly_with_its_features_and_leaves_the_covarianc
     images, labels = digits
     kept = labels != 4
     others = Statistics.empty(9, 64).added(images[kept], labels[kept] - (labels[kept] > 4).long())
-    assert_equal(known.without(4, images[~kept]), others)
-    estimated = known.without(4)
+    staying = [[k] for k in range(10) if k != 4]
+    assert_equal(known.without(images[~kept], labels[~kept]).regrouped(staying), others)
+    estimated = known.regrouped(staying)
     assert estimated.counts.tolist() == others.counts.tolist()
     assert_close(estimated.sums, others.sums)
     assert_close(estimated.within_class_covariance, known.within_class_covariance)
@@ -195,7 +196,7 @@ def test_few_images_are_still_measured_after_a_class_of_many_was_forgotten_witho
     features = torch.randn(60, 64, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([0] * 50 + [1] * 5 + [2] * 5)
     features[labels == 2, 0] += 10
-    left = Statistics.empty(3, 64).added(features, labels).without(0)
+    left = Statistics.empty(3, 64).added(features, labels).regrouped([[1], [2]])
     scores, is_judged = left_out_scores(left, 0.5, features[50:], labels[50:] - 1)
     assert is_judged.all()
     assert (scores.argmax(1) == labels[50:] - 1).float().mean() >= 0.8

@@ -101,13 +101,12 @@ class FeatureStore:
         new_ids = torch.full((self.statistics.num_classes,), GONE, dtype=torch.int64)
         for new, group in enumerate(groups):
             new_ids[list(group)] = new
-        statistics, order = self.statistics, list(range(self.statistics.num_classes))
+        statistics = self.statistics
         for gone in (new_ids < 0).nonzero()[:, 0].tolist():
-            features = self.features[self.kept_labels == gone]
-            is_whole = len(features) == int(self.statistics.counts[gone])
-            statistics = statistics.without(order.index(gone), features if is_whole else None)
-            order.remove(gone)
-        statistics = statistics.regrouped([[order.index(k) for k in group] for group in groups])
+            is_its = self.kept_labels == gone
+            if int(is_its.sum()) == int(statistics.counts[gone]):
+                statistics = statistics.without(self.features[is_its], self.kept_labels[is_its])
+        statistics = statistics.regrouped(groups)
         answers = torch.where(self.answers < 0, self.answers, new_ids[self.answers.clamp_min(0)])
         store = replace(self, labels=new_ids[self.labels], answers=answers, statistics=statistics)
         return store._rows_where(store.labels >= 0)
@@ -118,9 +117,8 @@ class FeatureStore:
         is_taken = torch.zeros_like(is_meant)
         is_taken[self.rows] = is_meant[self.rows]
         is_chosen = is_meant[self.rows]
-        empty = Statistics.empty(self.statistics.num_classes, self.statistics.num_features)
-        taken = empty.added(self.features[is_chosen], self.kept_labels[is_chosen])
-        return replace(self, statistics=less(self.statistics, taken))._rows_where(~is_taken)
+        statistics = self.statistics.without(self.features[is_chosen], self.kept_labels[is_chosen])
+        return replace(self, statistics=statistics)._rows_where(~is_taken)
 
     def _rows_where(self, is_kept: Tensor) -> "FeatureStore":
         """The photos where `is_kept` `[N]`; the sums as they are."""
@@ -191,11 +189,6 @@ def with_smallest_ids(labels: Tensor, ids: Sequence[str], most: int) -> Tensor:
         if counts[classes[position]] <= most:
             chosen.append(position)
     return torch.tensor(sorted(chosen), dtype=torch.int64)
-
-
-def less(whole: Statistics, part: Statistics) -> Statistics:
-    """The sums over the images of `whole` that are not in `part`."""
-    return Statistics(whole.counts - part.counts, whole.sums - part.sums, whole.second_moment - part.second_moment)
 
 
 def _is_within(values: Tensor, first: int, end: int) -> bool:

@@ -130,26 +130,18 @@ class Statistics:
             second_moment.addmm_(values.T, values)
         return Statistics(counts, sums, second_moment)
 
-    def without(self, class_id: int, features: Tensor | None = None) -> "Statistics":
-        """The statistics without one class; higher ids decrease by one.
-
-        The second moment is a sum over all classes. With the `features` `[n_c, d]` of all images of the class, its part
-        is subtracted exactly. Without them, the class is assumed to have the average covariance W: s_c s_c^T / n_c +
-        n_c W is subtracted, which does not change W.
-        """
-        others = [[other] for other in range(self.num_classes) if other != class_id]
-        if features is None:
-            return self.regrouped(others)
-        of_class = Statistics.empty(1, self.num_features, self.sums.device)
-        of_class = of_class.added(features, torch.zeros(len(features), dtype=torch.int64))
-        kept = torch.tensor([other for [other] in others], dtype=torch.int64, device=self.sums.device)
-        return Statistics(self.counts[kept], self.sums[kept], self.second_moment - of_class.second_moment)
+    def without(self, features: Tensor, labels: Tensor) -> "Statistics":
+        """The statistics without some of their images, of `features` `[n, d]` and class ids `labels` `[n]`."""
+        part = Statistics.empty(self.num_classes, self.num_features, self.sums.device).added(features, labels)
+        counts, sums = self.counts - part.counts, self.sums - part.sums
+        return Statistics(counts, sums, self.second_moment - part.second_moment)
 
     def regrouped(self, groups: Sequence[Sequence[int]]) -> "Statistics":
         """The statistics with one class for each group of present classes, in this order. Present classes in no group
         are removed.
 
-        Merging and reordering are exact. The second moment of a removed class is estimated, see `without`.
+        Merging and reordering are exact. The second moment is a sum over all classes: a removed class is assumed to
+        have the average covariance W, and s_c s_c^T / n_c + n_c W is subtracted, which does not change W.
         """
         members = torch.zeros(len(groups), self.num_classes, dtype=torch.float64, device=self.sums.device)
         for row, group in enumerate(groups):
@@ -229,7 +221,7 @@ def _measured_prior(statistics: Statistics, shrinkage: float) -> _PriorOfMeans |
     within = (torch.cholesky_inverse(factor) * statistics.within_class_covariance).sum()
     within = within * num_images / max(1, num_images - num_seen)
     unbiased = 1 - (1 - shrinkage) * within / max(1, num_images)
-    if unbiased > 0:  # else W is of many more images than are left: see `Statistics.without`
+    if unbiased > 0:  # else W is of many more images than are left: see `Statistics.regrouped`
         within = within / unbiased
     if num_seen < 2 or within <= 0:
         return None
