@@ -21,9 +21,9 @@ from foster.reports.style import (
     PAPER,
     End,
     Look,
-    columns,
     format_of_panels,
     grid_of_axes,
+    is_narrow,
     label_ends,
     look_of,
     new_figure,
@@ -150,12 +150,12 @@ def variants_figure(named: Mapping[str, Sequence[RunResult]], title: str) -> Fig
 def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
     if not shown:
         raise DataError("there are no runs to draw")
-    num_columns = min(columns(2), len(shown))
+    num_columns = min(1 if is_narrow() else 2, len(shown))
     of_panel = format_of_panels(num_columns)
     with of_panel.used():
         ends = [[curve.end for curve in panel.curves] for panel in shown]
         width = AXES_WIDTH + 0.7 + max(end.width for panel in ends for end in panel)
-        least = points(AXES_HEIGHT) * (1.0 if columns(2) == 2 else 0.75)
+        least = points(AXES_HEIGHT) * (0.75 if is_narrow() else 1.0)
         height = max(least, *(sum(end.height for end in panel) for panel in ends))
     num_rows = math.ceil(len(shown) / num_columns)
     figure = new_figure(num_columns * width, num_rows * (height + points(0.9)), keeps_shape=False)
@@ -204,7 +204,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     bottom, top = axes.get_ylim()
     axes.set_ylim(max(0.0, bottom), min(100.0, top))
     counts = sorted({count for curve in panel.curves for count in curve.counts})
-    most_ticks = 12 if columns(2) == 2 else 6
+    most_ticks = 6 if is_narrow() else 12
     axes.set_xticks(counts if len(counts) <= most_ticks else counts[:: math.ceil(len(counts) / most_ticks)])
     counted_by = panel.curves[0].counted_by
     of_what = panel.of_what or ("all classes seen" if counted_by == "classes seen" else "the test images so far")

@@ -22,8 +22,8 @@ from foster.reports.style import (
     GRID,
     INK,
     SOFT_INK,
-    columns,
     grid_of_axes,
+    is_narrow,
     look_of,
     new_figure,
     points,
@@ -48,11 +48,8 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
     num_tasks = _num_kept(fewest)
     if not num_tasks:
         raise DataError(f"'{fewest.folder}' keeps no networks; run it with keep_networks=true")
-    tasks = np.unique(
-        np.linspace(0, num_tasks - 1, min(num_tasks, MOST_PANELS if columns(2) == 2 else NARROW_PANELS))
-        .round()
-        .astype(int)
-    ).tolist()
+    num_columns = min(num_tasks, NARROW_PANELS if is_narrow() else MOST_PANELS)
+    tasks = np.unique(np.linspace(0, num_tasks - 1, num_columns).round().astype(int)).tolist()
     ends = np.cumsum(archives[0].task_sizes)
     num_classes = int(ends[num_tasks - 1])
     chosen = np.unique(np.linspace(0, num_classes - 1, min(num_classes, MOST_CLASSES)).round().astype(int))
@@ -134,9 +131,8 @@ def _draw_norms(axes: Axes, archive: Archive, norms: NDArray[np.float32]) -> Non
     axes.set(title=archive.name, xlim=(-0.5, len(norms) - 0.5), ylim=(0, 1.15 * float(norms.max())))
     axes.set_ylabel("norm of row")
     if len(norms) <= MOST_CLASSES:
-        axes.set_xticks(
-            range(len(norms)), archive.class_names[: len(norms)], size=points(8), rotation=90 if columns(2) == 1 else 0
-        )
+        names = archive.class_names[: len(norms)]
+        axes.set_xticks(range(len(norms)), names, size=points(8), rotation=90 if is_narrow() else 0)
 
 
 def _laid_out(
@@ -187,5 +183,5 @@ def _draw_losses(axes: Axes, archive: RunArchive) -> None:
     axes.set(xlabel="epochs, all phases of all tasks", ylabel="mean over the epoch")
     above: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1)}
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "columnspacing": 1}
-    place = above if columns(2) == 2 or len(terms) == 1 else below  # beside the title there is no room in a narrow one
+    place = below if is_narrow() and len(terms) > 1 else above  # beside the title there is no room in a narrow one
     axes.legend(**place, ncols=len(terms), frameon=False, labelcolor="linecolor", handlelength=1)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from foster.experiment.results import RunResult
 from foster.reports.archive import Archive, accuracy_of
-from foster.reports.style import columns, format_of_panels, grid_of_axes, new_figure, points, styled, wrapped
+from foster.reports.style import format_of_panels, grid_of_axes, is_narrow, new_figure, points, styled, wrapped
 
 PANELS_IN_A_ROW = 3
 MOST_NAMED = 20
@@ -82,7 +82,7 @@ def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], num_class
 
 def _panels(titles: Sequence[str], side: float) -> tuple[Figure, list[Axes]]:
     """A figure with a panel of about `side` inches, without a frame, for each title."""
-    num_columns = max(1, min(len(titles), columns(PANELS_IN_A_ROW)))
+    num_columns = max(1, min(len(titles), 1 if is_narrow() else PANELS_IN_A_ROW))
     num_rows = -(-len(titles) // num_columns)
     width = format_of_panels(num_columns).width or side + 0.8 / num_columns
     figure = new_figure(num_columns * width, num_rows * (0.92 * width + points(0.9)), keeps_shape=False)
@@ -120,10 +120,10 @@ def _write_values(axes: Axes, values: NDArray[np.float64]) -> None:
 
 
 def _colour_bar(figure: Figure, picture: AxesImage, panels: list[Axes], label: str):  # type: ignore[no-untyped-def]
-    if columns(PANELS_IN_A_ROW) > 1:  # as high as the last panel of the first row
+    if is_narrow():
+        bar = figure.colorbar(picture, ax=panels, aspect=40, pad=0.02, label=label, location="bottom")
+    else:  # as high as the last panel of the first row
         side = panels[min(len(panels), PANELS_IN_A_ROW) - 1].inset_axes((1.03, 0, 0.03, 1))
         bar = figure.colorbar(picture, cax=side, label=label)
-    else:
-        bar = figure.colorbar(picture, ax=panels, aspect=40, pad=0.02, label=label, location="bottom")
     bar.outline.set_visible(False)
     return bar

@@ -17,7 +17,7 @@ from foster.evaluation.gradcam import grad_cam
 from foster.experiment.artifacts import kept_networks
 from foster.networks.network import Network
 from foster.reports.archive import Archive, RunArchive
-from foster.reports.style import columns, grid_of_axes, new_figure, points, styled, wrapped
+from foster.reports.style import grid_of_axes, is_narrow, new_figure, points, styled, wrapped
 from foster.settings.methods import METHOD_SETTINGS
 
 ROWS_IN_A_BLOCK, PICTURES_IN_A_ROW = 25, 10
@@ -70,7 +70,7 @@ def grad_cam_figure(archive: RunArchive) -> Figure:
         )
     for task in reversed(kept):
         growth = growth_of(archive, task)
-        chosen = corrected(archive, growth, task, NUM_EXPLAINED // (3 - columns(2)))
+        chosen = corrected(archive, growth, task, NUM_EXPLAINED // 2 if is_narrow() else NUM_EXPLAINED)
         if len(chosen):
             return _explained(archive, growth, chosen)
     raise DataError(f"the new branches corrected no test image of a known class in '{archive.folder}'")

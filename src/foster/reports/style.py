@@ -215,10 +215,10 @@ class ShownFigure(Figure):
             return file.getvalue()
 
 
-def columns(most: int) -> int:
-    """How many panels stand side by side: one in a narrow figure, else `most`."""
+def is_narrow() -> bool:
+    """Whether the figure is for one column of a page: its panels stand below each other."""
     width = _FORMAT.get().width
-    return 1 if width and width < 5 else most
+    return width is not None and width < 5
 
 
 def new_figure(width: float, height: float, *, keeps_shape: bool = True) -> Figure:
