@@ -305,9 +305,6 @@ def csv_text(records: Sequence[dict[str, Any]]) -> str:
     writer = csv.DictWriter(file, columns, lineterminator="\n")
     writer.writeheader()
     for record in records:
-        writer.writerow({name: _cell(value) for name, value in record.items()})
+        lists = {name: " ".join(map(str, value)) for name, value in record.items() if isinstance(value, list)}
+        writer.writerow(record | lists)
     return file.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, list) else value
