@@ -205,7 +205,7 @@ def sweep(
 
     Example: foster sweep digits method=foster,replay seed=1993,1,2 --jobs 2
     """
-    from foster.sweep.grid import default_folder, plan_runs
+    from foster.sweep.grid import plan_runs
 
     runs = plan_runs(
         source,
@@ -215,7 +215,8 @@ def sweep(
         trusts_plugins=trusts_plugins or None,
         samples=samples,
     )
-    folder = out or default_folder(source)
+    name = Path(source).stem if source.endswith(".toml") else Path(source).name
+    folder = out or Path("runs") / f"sweep-{name}"
     # Imported only now, since it loads torch: a wrong key is answered at once.
     from foster.sweep.run import execute, preview
 

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from foster.errors import SettingsError
@@ -117,12 +116,6 @@ class Range:
         else:
             value = self.low + (self.high - self.low) * share
         return str(round(value)) if self.is_whole else f"{value:.3g}"
-
-
-def default_folder(source: str) -> Path:
-    """The default folder of a sweep over `source`."""
-    path = Path(source)
-    return Path("runs") / f"sweep-{path.stem if path.suffix == '.toml' else path.name}"
 
 
 def split_values(text: str) -> list[str]:
