@@ -69,7 +69,6 @@ def read_predictions(folder: Path) -> Predictions:
 
 
 def keep_network(folder: Path, task: int, variant: str, network: nn.Module) -> None:
-    """Write the weights of a network after `task`."""
     if (folder / NETWORKS).is_symlink():
         raise FolderError(f"'{folder / NETWORKS}' is a link; networks are only written in the folder itself")
     path = folder / NETWORKS / f"task-{task + 1:02d}-{variant}.safetensors"

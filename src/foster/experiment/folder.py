@@ -136,7 +136,6 @@ class RunFolder:
             write_text(self.path / SETTINGS, settings.toml())
 
     def note(self, event: Event) -> None:
-        """Add a line to the events."""
         if self.is_written:
             note(self.path, event)
 

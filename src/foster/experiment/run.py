@@ -209,7 +209,6 @@ class Experiment:
         self._saved = time.monotonic()
 
     def _check_same_run(self, state: Mapping[str, Any]) -> None:
-        """Refuse a checkpoint of another run."""
         saved = make(Settings, state["settings"], "the checkpoint")
         check_same_settings(saved, self.settings, "the checkpoint is of a run")
         if list(self.scenario.class_names) != state["classes"]:
@@ -237,8 +236,6 @@ class Experiment:
             raise ValueError(f"it is of task {short(state['task'])}, and its record of {self.record.num_tasks} tasks")
         if state["task"]:
             self.record.summary()  # an error where its numbers do not belong together
-            if "network" not in parts:
-                raise ValueError("the part 'network' is missing")
             sizes = grown_sizes(self.method, self.scenario.task_sizes[: state["task"]])
             self.method.network = self.method.new_network(sizes)
             restore_trained(self.method.network, parts["network"])

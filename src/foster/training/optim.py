@@ -115,7 +115,6 @@ class Optimizer:
         }
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
-        """Load saved state tensors."""
         tensors = self.tensors()
         if tensors.keys() != saved.keys():
             raise ValueError("the state of its optimizer is of other parameters")

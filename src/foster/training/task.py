@@ -123,7 +123,6 @@ class Trainer:
     num_tasks: int
 
     def begin(self, task: Task) -> None:
-        """Report that a task begins."""
         num_images = len(task.training)
         self.listener(events.TaskStarted(task.index, self.num_tasks, task.num_known, task.num_new, num_images))
 
