@@ -26,7 +26,7 @@ from foster.learner.mending import _with_names
 from foster.learner.reports import SharedPhotos
 from foster.learner.work_folder import WorkFolder
 from foster.networks import build_backbone
-from foster.networks.statistics import SHRINKAGE, discriminants_of_few
+from foster.networks.statistics import discriminants_of_few
 from foster.settings.learner_defaults import PRETRAINED
 from foster.system.signals import Stopped, StopRequest
 
@@ -53,7 +53,7 @@ def head(learner: Learner) -> Tensor:
 def scale_of_head(learner: Learner) -> float:
     """What the weights that follow from the sums were divided by."""
     store = learner.knowledge.store
-    weight, _ = discriminants_of_few(store.statistics, SHRINKAGE)
+    weight, _ = discriminants_of_few(store.statistics)
     return float((weight - weight.mean(0)).norm() / head(learner).norm())
 
 

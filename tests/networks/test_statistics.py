@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from foster.networks import statistics as module
 from foster.networks.statistics import (
+    SHRINKAGE,
     Statistics,
     discriminants,
     discriminants_of_few,
@@ -118,8 +119,7 @@ def test_classes_of_few_images_are_answered_about_as_often_as_those_of_many() ->
     asked = torch.arange(10).repeat(60)
     images = centres[asked] + torch.randn(600, 200, generator=source)
     shares, accuracies = [], []
-    for solve in (discriminants, discriminants_of_few):
-        weight, bias = solve(known, 0.5)
+    for weight, bias in (discriminants(known, SHRINKAGE), discriminants_of_few(known)):
         answered = (images @ weight.T + bias).argmax(1)
         shares.append(float((answered % 2).double().mean()))
         accuracies.append(float((answered == asked).double().mean()))
@@ -130,7 +130,7 @@ def test_classes_of_few_images_are_answered_about_as_often_as_those_of_many() ->
 def test_classes_that_do_not_differ_are_expected_to_have_the_same_mean() -> None:
     features = torch.randn(60, 20, generator=torch.Generator().manual_seed(1))
     alike = Statistics.empty(3, 20).added(features, torch.arange(60) % 3)
-    measured, expected = (solve(alike, 0.3)[0] for solve in (discriminants, discriminants_of_few))
+    measured, expected = (weight for weight, _ in (discriminants(alike, SHRINKAGE), discriminants_of_few(alike)))
     assert (expected - expected.mean(0)).norm() < 0.1 * (measured - measured.mean(0)).norm()
 
 
@@ -140,7 +140,7 @@ def test_one_wrong_label_in_a_small_class_does_not_attract_the_photos_of_another
     shown = torch.tensor([0] * 21 + [1] * 3 + [2] * 14 + [0])
     labels = torch.tensor([0] * 21 + [1] * 3 + [2] * 14 + [1])
     images = centres[shown] + torch.randn(39, 200, generator=source)
-    weight, bias = discriminants_of_few(Statistics.empty(3, 200).added(images, labels), 0.5)
+    weight, bias = discriminants_of_few(Statistics.empty(3, 200).added(images, labels))
     asked = centres[0] + torch.randn(100, 200, generator=source)
     assert ((asked @ weight.T + bias).argmax(1) == 0).double().mean() > 0.9
 
@@ -150,8 +150,8 @@ def test_the_spread_within_classes_is_that_of_images_that_were_not_measured() ->
     labels = torch.arange(80) % 4
     images = torch.randn(4, 100, generator=source)[labels] + torch.randn(80, 100, generator=source)
     known = Statistics.empty(4, 100).added(images, labels)
-    prior = module._prior_of_means(known, 0.5)
-    true_spread = torch.cholesky_inverse(module.shrunk_covariance(known, 0.5)).trace().item()  # the covariance is I
+    prior = known.prior_of_means
+    true_spread = torch.cholesky_inverse(known.factor).trace().item()  # the covariance is I
     assert prior is not None
     assert prior.within.item() == pytest.approx(true_spread, rel=0.05)
 
@@ -165,7 +165,7 @@ def test_discriminants_of_few_are_the_usual_ones_where_classes_have_many_images_
     known = Statistics.empty(NUM_CLASSES, 64).added(images[chosen], labels[chosen])
     usual, found = (
         (images @ weight.T + bias).argmax(1)
-        for weight, bias in (discriminants(known, 0.5), discriminants_of_few(known, 0.5))
+        for weight, bias in (discriminants(known, SHRINKAGE), discriminants_of_few(known))
     )
     assert (usual == found).double().mean() > 0.98
 
@@ -174,14 +174,12 @@ def test_what_is_said_of_an_image_left_out_is_what_the_others_say(digits: tuple[
     images, labels = (part[:60] for part in digits)
     images, labels = torch.cat((images, images[:1] * 0)), torch.cat((labels, torch.tensor([10])))  # one of a kind
     known = Statistics.empty(NUM_CLASSES + 1, 64).added(images, labels)
-    scores, is_judged = left_out_scores(known, 0.5, images, labels)
+    scores, is_judged = left_out_scores(known, images, labels)
     assert is_judged.tolist() == [True] * 60 + [False]
     answers = []
     for left_out in range(60):
         others = torch.arange(61) != left_out
-        weight, bias = discriminants_of_few(
-            Statistics.empty(NUM_CLASSES + 1, 64).added(images[others], labels[others]), 0.5
-        )
+        weight, bias = discriminants_of_few(Statistics.empty(NUM_CLASSES + 1, 64).added(images[others], labels[others]))
         answers.append(images[left_out] @ weight.T + bias)
     expected = torch.stack(answers)
     # What is expected of means changes a little with the image, which the closed form leaves out.
@@ -197,7 +195,7 @@ def test_few_images_are_still_measured_after_a_class_of_many_was_forgotten_witho
     labels = torch.tensor([0] * 50 + [1] * 5 + [2] * 5)
     features[labels == 2, 0] += 10
     left = Statistics.empty(3, 64).added(features, labels).regrouped([[1], [2]])
-    scores, is_judged = left_out_scores(left, 0.5, features[50:], labels[50:] - 1)
+    scores, is_judged = left_out_scores(left, features[50:], labels[50:] - 1)
     assert is_judged.all()
     assert (scores.argmax(1) == labels[50:] - 1).float().mean() >= 0.8
 

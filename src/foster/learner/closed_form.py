@@ -34,7 +34,7 @@ from foster.learner.work_folder import WorkFolder
 from foster.networks.adapted import BackboneChoice
 from foster.networks.heads import RootHead
 from foster.networks.network import Network
-from foster.networks.statistics import SHRINKAGE, Statistics, discriminants_of_few, left_out_scores, unit_roots
+from foster.networks.statistics import Statistics, discriminants_of_few, left_out_scores, unit_roots
 from foster.settings.learner import CLOSED_FORM, LearnerSettings
 from foster.system.counts import counted
 from foster.training.engine import find_device, inference_batch_size
@@ -293,9 +293,9 @@ def solve(
     is a good guess.
     """
     positions = _measured(labels, ids, statistics.num_classes)
-    scores, is_judged = left_out_scores(statistics, SHRINKAGE, features[positions], labels[positions])
+    scores, is_judged = left_out_scores(statistics, features[positions], labels[positions])
     positions, scores = positions[is_judged], scores[is_judged]
-    weight, bias = discriminants_of_few(statistics, SHRINKAGE)
+    weight, bias = discriminants_of_few(statistics)
     weight, bias = weight - weight.mean(0), bias - bias.mean()
     if scale is None or not scale > 0:
         scale = spread_of(scores) / USUAL_SPREAD if len(scores) else 0.0
@@ -313,7 +313,7 @@ def solve(
 
 def scale_of(statistics: Statistics, head: RootHead) -> float:
     """The scale by which the scores of `head` were divided when it was computed from these statistics."""
-    weight, _ = discriminants_of_few(statistics, SHRINKAGE)
+    weight, _ = discriminants_of_few(statistics)
     return float((weight - weight.mean(0)).norm()) / max(float(head.weight.detach().norm()), 1e-12)
 
 

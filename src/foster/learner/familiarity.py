@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from foster.data.herding import unit_length
-from foster.networks.statistics import SHRINKAGE, Statistics, left_out_gain, shrunk_covariance
+from foster.networks.statistics import Statistics, left_out_gain
 
 MIN_IMAGES = 20
 """With fewer measured photos, what is usual for known things would be noise."""
@@ -90,7 +90,7 @@ class Familiarity:
     def _factors(self) -> tuple[Tensor, Tensor]:
         """Cholesky factors `[d, d]` of the covariance within classes and of that of all photos."""
         whole = self.statistics.regrouped([range(self.statistics.num_classes)])
-        return shrunk_covariance(self.statistics, SHRINKAGE), shrunk_covariance(whole, SHRINKAGE)
+        return self.statistics.factor, whole.factor
 
     def _squared_distances(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Squared distances `[N, C]` to class means and `[N]` to the mean of all photos, and the whitened features of
@@ -121,12 +121,12 @@ class Familiarity:
         counts, rows = self.statistics.counts[labels].double(), torch.arange(len(labels))
         apart = seen - means[labels]
         length = to_class[rows, labels]
-        gain = left_out_gain(counts, num_images, length, SHRINKAGE)
+        gain = left_out_gain(counts, num_images, length)
         along = (apart * seen).sum(1, keepdim=True) - apart @ means.T
         to_class = to_class + gain[:, None] * along.square()
         to_class[rows, labels] = (counts / (counts - 1)).square() * (length + gain * length.square())
         everything = torch.tensor(float(num_images), dtype=torch.float64)
-        gain = left_out_gain(everything, num_images, to_all, SHRINKAGE)
+        gain = left_out_gain(everything, num_images, to_all)
         to_all = (everything / (everything - 1)).square() * (to_all + gain * to_all.square())
         return to_all - to_class.amin(1)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
 from foster.learner.plan import classes_of
-from foster.networks.statistics import SHRINKAGE, Statistics, discriminants_of_few, left_out_scores
+from foster.networks.statistics import Statistics, discriminants_of_few, left_out_scores
 
 MIN_PHOTOS = 5
 """A class with fewer photos is not judged."""
@@ -44,9 +44,9 @@ def _probabilities(features: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     judged itself."""
     num_classes = int(labels.max()) + 1
     known = Statistics.empty(num_classes, features.shape[1]).added(features[counts], labels[counts])
-    weight, bias = discriminants_of_few(known, SHRINKAGE)
+    weight, bias = discriminants_of_few(known)
     scores = features @ weight.T + bias
-    scores[counts], is_judged = left_out_scores(known, SHRINKAGE, features[counts], labels[counts])
+    scores[counts], is_judged = left_out_scores(known, features[counts], labels[counts])
     left_out = scores[counts][is_judged]
     scale = (spread_of(left_out) if len(left_out) else 0.0) / USUAL_SPREAD or 1.0
     temperature = fit_temperature(left_out / scale, labels[counts][is_judged])

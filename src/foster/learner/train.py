@@ -31,7 +31,7 @@ from foster.learner.training_plan import TrainingPlan, kept_held_out, plan_train
 from foster.methods import method_class
 from foster.methods.base import Context, Method
 from foster.methods.refresh import phases_of, trains_phases
-from foster.networks.statistics import SHRINKAGE, discriminants_of_few
+from foster.networks.statistics import discriminants_of_few
 from foster.training.engine import Engine
 from foster.training.memory_errors import explained_memory_errors
 from foster.training.phase import Evaluate, Phase
@@ -304,6 +304,6 @@ def _closed_form_beside(plan: TrainingPlan) -> tuple[FeatureStore | None, float 
     store = store.added(features_of(images.stack), images.labels, [ids[k] for k in fresh], num_classes, per_class)
     if not len(plan.held_out):
         return store, None
-    weight, bias = discriminants_of_few(store.statistics, SHRINKAGE)
+    weight, bias = discriminants_of_few(store.statistics)
     answers = (of_held_out.double() @ weight.T + bias).argmax(1)
     return store, class_accuracy(plan.held_out, answers)

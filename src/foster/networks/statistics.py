@@ -97,14 +97,14 @@ class Statistics:
         return (self.second_moment - self.means.T @ self.sums) / max(1, self.num_images)
 
     @cached_property
-    def _factors(self) -> dict[float, Tensor]:
-        """The cached results of `shrunk_covariance`, by shrinkage."""
-        return {}
+    def factor(self) -> Tensor:
+        """The Cholesky factor `[d, d]` of the covariance A with the usual shrinkage, SHRINKAGE."""
+        return shrunk_covariance(self, SHRINKAGE)
 
     @cached_property
-    def _priors(self) -> dict[float, "_PriorOfMeans | None"]:
-        """The cached results of `_prior_of_means`, by shrinkage."""
-        return {}
+    def prior_of_means(self) -> "PriorOfMeans | None":
+        """The prior, estimated from all classes; None with a single class, or with one image a class."""
+        return _estimated_prior(self)
 
     def grown(self, num_new: int) -> "Statistics":
         """The statistics with `num_new` more classes without images."""
@@ -166,9 +166,9 @@ def discriminants(statistics: Statistics, shrinkage: float) -> tuple[Tensor, Ten
     return weight, -(weight * means).sum(1) / 2
 
 
-def discriminants_of_few(statistics: Statistics, shrinkage: float) -> tuple[Tensor, Tensor]:
-    """Linear discriminants as above, for classes with few images, or with very different numbers of images (empirical
-    Bayes).
+def discriminants_of_few(statistics: Statistics) -> tuple[Tensor, Tensor]:
+    """Linear discriminants as above with the usual shrinkage, for classes with few images, or with very different
+    numbers of images (empirical Bayes).
 
     The mean of few images has a large error, so that all images are far from it: a class of 6 images among classes of
     60 would hardly ever be predicted. True class means are assumed to be normally distributed around a centre, with
@@ -178,15 +178,15 @@ def discriminants_of_few(statistics: Statistics, shrinkage: float) -> tuple[Tens
     that of another class by at most a quarter of the squared distance between their means. Without this limit, one
     wrong label in a class of few images can attract all images of another class.
     """
-    factor, prior = shrunk_covariance(statistics, shrinkage), _prior_of_means(statistics, shrinkage)
+    prior = statistics.prior_of_means
     if prior is None:
-        return discriminants(statistics, shrinkage)
+        return discriminants(statistics, SHRINKAGE)
     means, excess = prior.expected(statistics.means, statistics.counts)
-    weight = torch.cholesky_solve(means.T, factor).T
+    weight = torch.cholesky_solve(means.T, statistics.factor).T
     return weight, (excess - (weight * means).sum(1)) / 2
 
 
-class _PriorOfMeans(NamedTuple):
+class PriorOfMeans(NamedTuple):
     """The prior distribution of a class mean, and the variance of one image."""
 
     centre: Tensor
@@ -205,22 +205,14 @@ class _PriorOfMeans(NamedTuple):
         return means, torch.minimum(self.between * share, self.most)
 
 
-def _prior_of_means(statistics: Statistics, shrinkage: float) -> _PriorOfMeans | None:
-    """The prior, estimated from all classes; None with a single class, or with one image a class. Cached for each
-    shrinkage."""
-    if shrinkage not in statistics._priors:
-        statistics._priors[shrinkage] = _measured_prior(statistics, shrinkage)
-    return statistics._priors[shrinkage]
-
-
-def _measured_prior(statistics: Statistics, shrinkage: float) -> _PriorOfMeans | None:
-    factor = shrunk_covariance(statistics, shrinkage)
+def _estimated_prior(statistics: Statistics) -> PriorOfMeans | None:
+    factor = statistics.factor
     is_seen, num_images = statistics.counts > 0, statistics.num_images
     num_seen = int(is_seen.sum())
     # tr(A^-1 W) of the images in W, corrected to its expectation for other images.
     within = (torch.cholesky_inverse(factor) * statistics.within_class_covariance).sum()
     within = within * num_images / max(1, num_images - num_seen)
-    unbiased = 1 - (1 - shrinkage) * within / max(1, num_images)
+    unbiased = 1 - (1 - SHRINKAGE) * within / max(1, num_images)
     if unbiased > 0:  # else W is of many more images than are left: see `Statistics.regrouped`
         within = within / unbiased
     if num_seen < 2 or within <= 0:
@@ -230,7 +222,7 @@ def _measured_prior(statistics: Statistics, shrinkage: float) -> _PriorOfMeans |
     distances = (torch.cholesky_solve(around.T, factor).T * around).sum(1)
     between = (distances - within / statistics.counts[is_seen]).mean() * num_seen / (num_seen - 1)
     between = between.clamp_min(LEAST_BETWEEN * within)
-    prior = _PriorOfMeans(centre, within, between, torch.full_like(statistics.sums[:, 0], torch.inf))
+    prior = PriorOfMeans(centre, within, between, torch.full_like(statistics.sums[:, 0], torch.inf))
     means, excess = prior.expected(statistics.means, statistics.counts)
     weight = torch.cholesky_solve(means.T, factor).T
     squares = (weight * means).sum(1)
@@ -240,9 +232,7 @@ def _measured_prior(statistics: Statistics, shrinkage: float) -> _PriorOfMeans |
     return prior._replace(most=limits.min(1).values)
 
 
-def left_out_scores(
-    statistics: Statistics, shrinkage: float, features: Tensor, labels: Tensor
-) -> tuple[Tensor, Tensor]:
+def left_out_scores(statistics: Statistics, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Leave-one-out scores `[N, C]`, float64: for each image, those of `discriminants_of_few` of all other images.
 
     The images have `features` `[N, d]` and class ids `labels` `[N]`, and are among those of the `statistics`. The
@@ -255,15 +245,15 @@ def left_out_scores(
     features, labels = features.double(), labels.to(features.device)
     counts = statistics.counts[labels].double()
     is_judged = counts > 1
-    factor, prior = shrunk_covariance(statistics, shrinkage), _prior_of_means(statistics, shrinkage)
+    factor, prior = statistics.factor, statistics.prior_of_means
     if prior is None:
-        weight, bias = discriminants(statistics, shrinkage)
+        weight, bias = discriminants(statistics, SHRINKAGE)
         return features @ weight.T + bias, torch.zeros_like(is_judged)
     others = (counts - 1).clamp(min=1)
     apart = features - statistics.means[labels]
     turned = torch.cholesky_solve(apart.T, factor).T
     length = (turned * apart).sum(1)
-    gain = left_out_gain(counts, statistics.num_images, length, shrinkage)
+    gain = left_out_gain(counts, statistics.num_images, length)
     along = (features * turned).sum(1)
 
     means, excess = prior.expected(statistics.means, statistics.counts)
@@ -285,27 +275,25 @@ def left_out_scores(
     return scores, is_judged
 
 
-def left_out_gain(counts: Tensor, num_images: int, length: Tensor, shrinkage: float) -> Tensor:
+def left_out_gain(counts: Tensor, num_images: int, length: Tensor) -> Tensor:
     """The factor h by which A^-1 increases without an image of a class of n images (`counts`), of N in all.
 
-    A decreases by g r r^T with g = (1 - shrinkage) n / ((n - 1) N), so h = g / (1 - g r^T A^-1 r), where r^T A^-1 r is
+    A decreases by g r r^T with g = (1 - SHRINKAGE) n / ((n - 1) N), so h = g / (1 - g r^T A^-1 r), where r^T A^-1 r is
     the `length` of the image.
     """
-    share = (1 - shrinkage) * counts / ((counts - 1).clamp(min=1) * num_images)
+    share = (1 - SHRINKAGE) * counts / ((counts - 1).clamp(min=1) * num_images)
     return share / (1 - share * length)
 
 
 def shrunk_covariance(statistics: Statistics, shrinkage: float) -> Tensor:
-    """The Cholesky factor `[d, d]` of A = (1 - shrinkage) W + shrinkage tr(W)/d I; I if W is 0. Cached for each
-    shrinkage."""
-    if shrinkage not in statistics._factors:
-        covariance, second_moment = statistics.within_class_covariance, statistics.second_moment
-        factor = torch.eye(statistics.num_features, dtype=torch.float64, device=covariance.device)
-        variance = covariance.diagonal().mean()
-        if variance > LEAST_SPREAD * second_moment.diagonal().mean() / max(1, statistics.num_images):
-            factor = torch.linalg.cholesky((1 - shrinkage) * covariance + shrinkage * variance * factor)
-        statistics._factors[shrinkage] = factor
-    return statistics._factors[shrinkage]
+    """The Cholesky factor `[d, d]` of A = (1 - shrinkage) W + shrinkage tr(W)/d I; I if W is 0."""
+    covariance, second_moment = statistics.within_class_covariance, statistics.second_moment
+    identity = torch.eye(statistics.num_features, dtype=torch.float64, device=covariance.device)
+    variance = covariance.diagonal().mean()
+    if variance > LEAST_SPREAD * second_moment.diagonal().mean() / max(1, statistics.num_images):
+        factor: Tensor = torch.linalg.cholesky((1 - shrinkage) * covariance + shrinkage * variance * identity)
+        return factor
+    return identity
 
 
 def ridge(second_moment: Tensor, sums: Tensor, penalty: float) -> Tensor:
