@@ -78,9 +78,10 @@ class NearestMeans:
 
     @torch.no_grad()
     def _features_of(self, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
-        read = read_photos(find_photos(folder), Resizing(self._side, self._side))
+        photos = find_photos(folder)
+        read = read_photos(photos, Resizing(self._side, self._side))
         parts = [self._backbone((part.float() / 255 - 0.5) / 0.5) for part in read.stack.tensor.split(8)]
-        return torch.cat(parts), torch.tensor([self._names.index(name) for name in read.labels])
+        return torch.cat(parts), torch.tensor([self._names.index(photos.labels[k]) for k in read.positions])
 
 
 def test_it_is_never_worse_than_the_simple_way(course: Course) -> None:

@@ -53,7 +53,7 @@ def test_unreadable_images_are_listed_and_left_out(tmp_path: Path) -> None:
     (folder / "cat" / "1.png").write_bytes(b"broken")
     Image.new("RGB", (1, 1)).save(folder / "cat" / "2.png")
     found = read_photos(find_photos(folder), Resizing(8, 8))
-    assert found.labels == ("cat", "cat", "dog", "dog", "dog")
+    assert found.positions == (0, 3, 4, 5, 6)
     assert found.stack.tensor.shape == (5, 3, 8, 8)
     assert [(entry.name, entry.reason) for entry in found.unreadable] == [
         (str(folder / "cat" / "1.png"), "not an image of a known format"),
@@ -110,7 +110,7 @@ def test_a_photo_has_the_id_of_what_the_network_sees_and_looks_like_it(large: Pa
     resizing = Resizing(SIDE, 2 * SIDE)
     plain = read_photos(find_photos(large), resizing)
     kept = read_for_training(find_photos(large), resizing, learner_loader(resizing))
-    assert (kept.labels, kept.unreadable) == (plain.labels, plain.unreadable)
+    assert (kept.positions, kept.unreadable) == (plain.positions, plain.unreadable)
     assert len(kept.unreadable) == 1
     assert kept.stack.ids() == plain.stack.ids()
     seen = kept.stack.on_device(CPU)

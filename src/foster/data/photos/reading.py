@@ -29,12 +29,11 @@ NUM_MEASURED = 200
 
 @dataclass(frozen=True, eq=False)
 class ReadPhotos:
-    """The images that could be read, with a class name each, and those that could not."""
+    """The images that could be read, and those that could not."""
 
     stack: Stack
     positions: tuple[int, ...]
     """The positions of the readable images among all photos."""
-    labels: tuple[str, ...]
     unreadable: tuple[Unreadable, ...]
 
 
@@ -72,7 +71,7 @@ def read_for_training(photos: Photos, resizing: Resizing, loader: PhotoLoader) -
 def _read(stack: Stack, kept: Sequence[int], photos: Photos, unreadable: list[Unreadable]) -> ReadPhotos:
     if not kept:
         raise none_readable(unreadable, photos.title)
-    return ReadPhotos(stack, tuple(kept), tuple(photos.labels[k] for k in kept), tuple(unreadable))
+    return ReadPhotos(stack, tuple(kept), tuple(unreadable))
 
 
 def typical_photo_side(photos: Photos) -> int:
