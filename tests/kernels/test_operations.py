@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 from gluon_emulation import emulated_kernels
-from pillow_images import decided, sample_images
+from pillow_images import augment, decided, sample_images
 from torch import Tensor
 
 from foster.data.augmentation import pipeline
 from foster.data.augmentation.autoaugment import MAGNITUDES, SIGNED, Decisions, draw, works
 from foster.data.augmentation.geometry import FILL
 from foster.data.augmentation.operations import OPERATIONS, send
-from foster.data.augmentation.pipeline import augment
 from foster.kernels.operations import can_operate
 from foster.settings.augmentation import Augmentation
 

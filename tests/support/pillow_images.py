@@ -10,6 +10,8 @@ from torch import Tensor
 
 from foster.data.augmentation.autoaugment import Decisions
 from foster.data.augmentation.operations import by_pillow
+from foster.data.augmentation.pipeline import Changes
+from foster.settings.augmentation import Augmentation
 
 
 @cache
@@ -42,6 +44,11 @@ def to_pillow(image: Tensor) -> Image.Image:
 
 def from_pillow(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1)
+
+
+def augment(images: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
+    """The augmented images, on the same device."""
+    return Changes(augmentation, images.shape, generator).done_to_all(images)
 
 
 def decided(images: Tensor, decisions: Decisions) -> Tensor:

@@ -1,10 +1,10 @@
 import pytest
 import torch
-from pillow_images import photo_tiles
+from pillow_images import augment, photo_tiles
 from torch import Tensor
 
 from foster.data.augmentation import pipeline as augmentation
-from foster.data.augmentation.pipeline import PhotoChanges, augment
+from foster.data.augmentation.pipeline import PhotoChanges
 from foster.data.photos.crops import random_boxes
 from foster.networks.modules import Normaliser
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation

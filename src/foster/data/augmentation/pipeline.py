@@ -81,11 +81,6 @@ class PhotoChanges(Changes):
         super().__init__(augmentation.model_copy(update=others), shape, generator)
 
 
-def augment(images: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
-    """Augmented images `[N, 3, H, W]` uint8 on the same device; random numbers come from a CPU generator."""
-    return Changes(augmentation, images.shape, generator).done_to_all(images)
-
-
 def _chunks(images: Tensor) -> Iterator[slice]:
     """Slices that cover all images, at least one."""
     num_images, _, height, width = images.shape
