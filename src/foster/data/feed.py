@@ -152,7 +152,6 @@ class Feed:
         return Batch(images, labels, dict(zip(self._rows, rows, strict=True)), tuple(others))
 
     def address(self, epoch: int) -> Address:
-        """The address of an epoch's random numbers."""
         return replace(self.start, epoch=epoch)
 
     def _other_views(self, epoch: int) -> list[torch.Generator]:

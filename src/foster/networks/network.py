@@ -37,7 +37,6 @@ class Backbone(nn.Module):
 
 
 def stage_outputs(stages: Iterable[nn.Module], maps: Tensor) -> list[Tensor]:
-    """The outputs of a sequence of stages."""
     outputs = []
     for stage in stages:
         maps = stage(maps)

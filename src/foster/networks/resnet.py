@@ -115,5 +115,4 @@ def fine_stem() -> nn.Module:
 
 
 def resnet18(stem: Callable[[], nn.Module], has_last_relu: bool = True) -> ResNet:
-    """The ResNet-18 with this stem."""
     return ResNet(stem(), (64, 128, 256, 512), 2, projection, has_last_relu)

@@ -83,7 +83,6 @@ class Statistics:
 
     @property
     def num_bytes(self) -> int:
-        """The size of all tensors."""
         return sum(part.numel() * part.element_size() for part in (self.counts, self.sums, self.second_moment))
 
     @property

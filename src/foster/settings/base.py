@@ -300,7 +300,6 @@ def import_plugins(
 
 
 def plugins_asked(data: Mapping[str, Any], origin: str) -> list[str]:
-    """The plug-ins that plain data names."""
     asked = data.get("plugins", [])
     if not isinstance(asked, list | tuple) or not all(isinstance(name, str) for name in asked):
         raise SettingsError(f"plugins: this is a list of modules such as ['my_lab'], not {short(asked)} (in {origin})")

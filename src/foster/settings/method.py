@@ -75,7 +75,6 @@ class MethodSettings(Frozen):
         return self.with_schedules(lambda fit: fit.scaled(factor))
 
     def with_schedules(self, change: Callable[[FitSettings], FitSettings]) -> Self:
-        """The same settings with every schedule changed."""
         return self.model_copy(update={key: change(fit) for key, fit in self.schedules.items()})
 
     def problem(self, num_tasks: int) -> str | None:

@@ -55,7 +55,6 @@ def register(kind: Kind, table: MutableMapping[str, Thing], name: str, thing: Th
 
 
 def is_registered(kind: Kind, name: str) -> bool:
-    """Whether a plug-in registered this name."""
     return (kind, name) in _ORIGINS
 
 

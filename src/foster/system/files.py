@@ -27,7 +27,6 @@ def sha256(content: bytes) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """The hash of a file's content."""
     with open(path, "rb", opener=_open_at_once) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

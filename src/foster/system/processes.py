@@ -44,7 +44,6 @@ ALONE = ProcessGroup()
 
 
 def process_group() -> ProcessGroup:
-    """The process group that this process belongs to."""
     if int(os.environ.get("WORLD_SIZE") or 1) == 1:
         return ALONE
     from torch import distributed

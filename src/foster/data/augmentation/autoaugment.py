@@ -110,7 +110,6 @@ class Decisions(NamedTuple):
 
 
 def draw(policy: str, num_images: int, generator: torch.Generator) -> Decisions:
-    """Draw the decisions of a policy for `num_images` images."""
     names = list(OPERATIONS)
     flat = [operation for sub_policy in POLICIES[policy] for operation in sub_policy]
     operations = np.array([names.index(name) for name, _, _ in flat])

@@ -243,7 +243,6 @@ def shrunk(image: Image.Image, short_side: int) -> NDArray[np.uint8]:
 
 
 def image_file(image: Image.Image, form: str, **options: int) -> bytes:
-    """An image as a file of the format `form`."""
     target = io.BytesIO()
     image.save(target, form, **options)
     return target.getvalue()

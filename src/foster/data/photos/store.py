@@ -303,7 +303,6 @@ class PhotoStore:
             start += len(piece.pixels)
 
     def keep(self, piece: Decoded) -> None:
-        """Keep decoded photos."""
         rows = piece.numbers
         self.sizes[rows], self.is_loaded[rows] = piece.sizes, True
         if not self._chunks or self._chunks[-1] is not piece.pixels:
