@@ -27,7 +27,7 @@ from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilit
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.familiarity import Familiarity
 from foster.learner.feature_store import NOT_MEASURED, FeatureStore, with_smallest_ids
-from foster.learner.knowledge import NOTHING_KEPT, KeptImages, Knowledge
+from foster.learner.knowledge import KeptImages, Knowledge
 from foster.learner.plan import Found, Plan
 from foster.learner.reports import LearnReport, UpdateCheck, compare
 from foster.learner.work_folder import WorkFolder
@@ -94,7 +94,7 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         preprocessing=preprocessing,
         network=Network(network.frozen_branches(), solved.head),
         exemplars=KeptImages.of_files(lambda: kept, plan.resizing),
-        held_out=NOTHING_KEPT,
+        held_out=KeptImages.of_files(lambda: [()] * num_classes, plan.resizing),
         temperature=solved.temperature or 1.0,
         num_calibration_images=len(measured) if solved.temperature else 0,
         history=before.history if before else (),

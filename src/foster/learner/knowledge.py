@@ -9,12 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from foster.bundle.folder import ImageFiles
 from foster.bundle.manifest import Preprocessing
 from foster.data.images import ImageSet
-from foster.data.memory import ExemplarMemory
+from foster.data.memory import NO_IMAGES, ExemplarMemory
 from foster.data.photos.decode import Resizing
 from foster.data.photos.reading import memory_of_files
 from foster.evaluation.predict import class_means
@@ -41,8 +40,8 @@ class KeptImages:
         return cls(files, cache(lambda: memory_of_files(files(), resizing)))
 
     @classmethod
-    def of_memory(cls, memory: ExemplarMemory) -> "KeptImages":
-        stacks = [memory.stack_of(class_id) for class_id in range(memory.num_classes)]
+    def of_memory(cls, memory: ExemplarMemory, num_classes: int) -> "KeptImages":
+        stacks = [memory.stack_of(k) if k < memory.num_classes else NO_IMAGES for k in range(num_classes)]
         return cls(
             cache(lambda: [tuple(zip(stack.ids(), stack.files(), strict=True)) for stack in stacks]), lambda: memory
         )
@@ -54,9 +53,6 @@ class KeptImages:
     @property
     def num_images(self) -> int:
         return sum(map(len, self.files()))
-
-
-NOTHING_KEPT = KeptImages.of_memory(ExemplarMemory())
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,15 +107,13 @@ class Knowledge:
         shares = [float(entry.get("held_out_share", 0.0)) for entry in self.history]
         return next((share for share in reversed(shares) if share), 0.0) if self.held_out.num_images else 0.0
 
-    def classifier(self, device: torch.device, means: Tensor | None = None) -> Classifier:
-        """The network on `device`, in single precision. It answers as its method says, by head or by nearest mean; give
-        the class means `[C, d]` if they are known already."""
+    def classifier(self, device: torch.device) -> Classifier:
+        """The network on `device`, in single precision. It answers as its method says, by head or by nearest mean."""
         # A copy, since a classifier may go to another device.
         classifier = Classifier(copy.deepcopy(self.network), self.preprocessing, self.temperature).to(device)
         if not self.is_closed_form and METHOD_SETTINGS[self.method].classifies_by == "nearest_mean":
-            if means is None:
-                exemplars = self.images_of(self.exemplars)
-                means = class_means(classifier.features(exemplars.stack), exemplars.labels, self.num_classes)
+            exemplars = self.images_of(self.exemplars)
+            means = class_means(classifier.features(exemplars.stack), exemplars.labels, self.num_classes)
             classifier.class_means = means.to(device)
         return classifier
 

@@ -20,7 +20,6 @@ from foster.data.images import ImageSet, concatenate
 from foster.data.photos.decode import ImageError, decode_photo, image_id
 from foster.data.photos.find import class_name, folder_name
 from foster.errors import DataError, suggestion
-from foster.evaluation.predict import class_means
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier, one_thread
 from foster.learner.closed_form import compared, scale_of, solve
@@ -227,8 +226,8 @@ def files_together(
     """The images of each group of classes. The classes take turns, so that the first images are some of each; equal
     images are kept once, and `quota` in all."""
     result = []
-    for group in groups if by_class else ():
-        members = [by_class[k] for k in group if k < len(by_class)]
+    for group in groups:
+        members = [by_class[k] for k in group]
         turns = itertools.chain.from_iterable(itertools.zip_longest(*members))
         result.append(members[0] if len(members) == 1 else tuple(dict(filter(None, turns)).items())[:quota])
     return result
@@ -300,19 +299,15 @@ def _with_network_of_groups(
     accuracy before and after on all images that are kept."""
     device, learned = find_device(settings.device), before.images_of(before.exemplars)
     kept = concatenate(learned, before.images_of(before.held_out)).stack
-    rows = before.classifier(device, means=torch.empty(0)).features(kept)  # the backbone stays as it is
+    old = before.classifier(device)
+    rows = old.features(kept)  # the backbone stays as it is
     position = {photo_id: k for k, photo_id in enumerate(kept.ids())}
 
     def features_of(images: ImageSet) -> Tensor:
         return rows[[position[photo_id] for photo_id in images.stack.ids()]]
 
-    def classifier(knowledge: Knowledge) -> Classifier:
-        exemplars = knowledge.images_of(knowledge.exemplars)
-        means = class_means(features_of(exemplars), exemplars.labels, knowledge.num_classes)
-        return knowledge.classifier(device, means)
-
     after = replace(after, network=_network_of_groups(before, regrouping, learned, features_of))
-    old, new = classifier(before), classifier(after)
+    new = after.classifier(device)
     held_out, exemplars = after.images_of(after.held_out), after.images_of(after.exemplars)
     features = features_of(held_out)
     fitted = fit_temperature(new.scores_on_cpu(features), held_out.labels)

@@ -227,8 +227,8 @@ def outcome(
         backbone=plan.backbone.name,
         preprocessing=plan.preprocessing,
         network=method.network,
-        exemplars=KeptImages.of_memory(method.memory),
-        held_out=KeptImages.of_memory(held_out),
+        exemplars=KeptImages.of_memory(method.memory, len(plan.class_names)),
+        held_out=KeptImages.of_memory(held_out, len(plan.class_names)),
         # Where nothing is held out, the calibration of before is better than none.
         temperature=trained.temperature if trained else 1.0,
         num_calibration_images=trained.num_calibration_images if trained else 0,

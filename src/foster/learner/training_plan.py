@@ -242,9 +242,8 @@ def kept_held_out(images: ImageSet, quota: int | None) -> ExemplarMemory:
 
 def _check_kept_photos(closed_form: Knowledge) -> None:
     """Refuse to train on a bundle in closed form that keeps no photo of a class."""
-    kept = closed_form.exemplars.files()
-    for class_id, name in enumerate(closed_form.class_names):
-        if class_id >= len(kept) or not kept[class_id]:
+    for name, kept in zip(closed_form.class_names, closed_form.exemplars.files(), strict=True):
+        if not kept:
             raise DataError(
                 f"no photo is kept of '{name}', so the network cannot be trained on it; leave out method=..., or "
                 "start a new bundle from photos of all classes"
