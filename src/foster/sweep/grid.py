@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from foster.errors import SettingsError
 from foster.settings.base import COMMAND_LINE, MEMORY_KEYS
@@ -21,6 +20,9 @@ IN_RUN_NAME = frozenset(
     {"method", "recipe", "augmentation", "seed", "dataset", "base_classes", "increment", "task_sizes"}
 )
 """Keys that `Settings.run_name` contains."""
+
+RANGE = re.compile(r"(log:)?([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\.\.([-+]?\d*\.?\d+(?:e[-+]?\d+)?)")
+"""`0.01..0.3` or `log:0.01..0.3`."""
 
 QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 
@@ -63,13 +65,14 @@ def plan_runs(
         if key in axes:
             raise SettingsError(f"{key} is given more than once; write {key}=VALUE,VALUE")
         axes[key] = split_values(text)
-    ranges = {key: found for key, values in axes.items() if (found := Range.of(key, values))}
+    ranges = {key: ends for key, (text, *more) in axes.items() if not more and (ends := RANGE.fullmatch(text))}
     if bool(ranges) != bool(samples):
         raise SettingsError("a range (key=log:0.01..0.3) and --samples N, how often it is drawn from, need each other")
     runs: dict[tuple[str, ...], Settings] = {}
     written: set[str] = set()
     for chosen, sample in itertools.product(itertools.product(*axes.values()), range(max(1, samples))):
-        values_of = dict(zip(axes, chosen, strict=True)) | {key: one.draw(sample) for key, one in ranges.items()}
+        drawn = {key: _drawn(key, ends, sample) for key, ends in ranges.items()}
+        values_of = dict(zip(axes, chosen, strict=True)) | drawn
         pairs = [*recipes, *(f"{key}={value}" for key, value in values_of.items())]
         settings = load_settings(source, pairs, asked=asked, plugins=plugins, trusts_plugins=trusts_plugins, data=data)
         # A run of one of our methods does not depend on the plug-in that it is compared with.
@@ -86,36 +89,14 @@ def plan_runs(
     return [PlannedRun(name, settings, varied) for name, settings in zip(names, runs.values(), strict=True)]
 
 
-@dataclass(frozen=True)
-class Range:
-    """A range to draw numbers from, uniform or log-uniform; integers where both ends are integers."""
-
-    key: str
-    low: float
-    high: float
-    is_logarithmic: bool
-    is_whole: bool
-
-    PATTERN: ClassVar = re.compile(r"(log:)?([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\.\.([-+]?\d*\.?\d+(?:e[-+]?\d+)?)")
-
-    @classmethod
-    def of(cls, key: str, values: Sequence[str]) -> "Range | None":
-        """The range that is the only value of `key`; None where it has other values."""
-        found = cls.PATTERN.fullmatch(values[0]) if len(values) == 1 else None
-        if found is None:
-            return None
-        low, high = float(found[2]), float(found[3])
-        if not (0 < low < high if found[1] else low < high):
-            raise SettingsError(f"{key}: the ends of '{found[0]}' must rise{', from above 0' if found[1] else ''}")
-        return cls(key, low, high, bool(found[1]), found[2].isdigit() and found[3].isdigit())
-
-    def draw(self, sample: int) -> str:
-        share = random.Random(f"{self.key} {sample}").random()
-        if self.is_logarithmic:
-            value = self.low * (self.high / self.low) ** share
-        else:
-            value = self.low + (self.high - self.low) * share
-        return str(round(value)) if self.is_whole else f"{value:.3g}"
+def _drawn(key: str, ends: re.Match[str], sample: int) -> str:
+    """A number from a range, uniform or log-uniform; an integer where both ends are integers."""
+    low, high = float(ends[2]), float(ends[3])
+    if not (0 < low < high if ends[1] else low < high):
+        raise SettingsError(f"{key}: the ends of '{ends[0]}' must rise{', from above 0' if ends[1] else ''}")
+    share = random.Random(f"{key} {sample}").random()
+    value = low * (high / low) ** share if ends[1] else low + (high - low) * share
+    return str(round(value)) if ends[2].isdigit() and ends[3].isdigit() else f"{value:.3g}"
 
 
 def split_values(text: str) -> list[str]:
