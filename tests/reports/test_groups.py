@@ -264,7 +264,7 @@ def test_a_recipe_of_the_users_own_is_told_by_what_it_changes_in_the_preset(writ
     (group,) = groups_of(
         write_run("b", settings=settings("recipe=plus", "foster.temperature=3") | {"recipe": "plus+my"})
     )
-    assert (group.runs[0].recipe, group.changes) == ("plus+my", ("temperature=3.0",))
+    assert (group.recipe, group.changes) == ("plus+my", ("temperature=3.0",))
 
 
 def test_the_memory_of_others_is_not_told_of_a_method_without_one(write_run):

@@ -48,10 +48,15 @@ class Group:
     """Other runs with the same seeds, which are left out."""
 
     @property
+    def recipe(self) -> str:
+        """The name of the recipe; empty for none."""
+        return self.runs[0].recipe
+
+    @property
     def name(self) -> str:
         """The method and what else tells the group from others in a table."""
         unshared = [change for change in self.changes if change not in self.shared]
-        return " ".join(filter(None, (self.method, self.runs[0].recipe, *unshared, self.remark)))
+        return " ".join(filter(None, (self.method, self.recipe, *unshared, self.remark)))
 
     @property
     def averages(self) -> list[float]:

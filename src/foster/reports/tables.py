@@ -239,7 +239,7 @@ def summary_records(results: Sequence[RunResult], *, across_orders: bool = False
             record: dict[str, Any] = {
                 "scenario": scenario,
                 "method": group.method,
-                "settings": " ".join(filter(None, (group.runs[0].recipe, *group.changes))),
+                "settings": " ".join(filter(None, (group.recipe, *group.changes))),
                 "remark": group.remark,
                 "augmentation": group.augmentation,
                 "classifier": classifiers(group.runs),
