@@ -132,17 +132,12 @@ async def predict(request: Request, service: RunningService, top: Top = 5) -> Pr
     """Classify images. An image that cannot be read has an `error`; if none can be read, the status is 422."""
     service.refuse_if_full()
     uploads = await read_images(request)
-    answered = await service.predict([upload.content for upload in uploads])
-    images = [
-        Prediction(upload.name, error=str(answer))
-        if isinstance(answer, ImageError)
-        else _shortened(answer, upload.name, top)
-        for upload, answer in zip(uploads, answered.answers, strict=True)
-    ]
+    served, answers = await service.predict([upload.content for upload in uploads])
+    images = [_shortened(answer, upload.name, top) for upload, answer in zip(uploads, answers, strict=True)]
     if all(image.error for image in images):
         reasons = "; ".join(f"{image.name}: {image.error}" for image in images[:3])
         raise HTTPException(422, f"no image can be read: {reasons}")
-    return Predicted(bundle=BundleName.of(answered.served), predictions=images)
+    return Predicted(bundle=BundleName.of(served), predictions=images)
 
 
 @router.post(
@@ -286,9 +281,9 @@ async def show_to_label(content: Content, service: RunningService) -> Response:
 @router.get("/to-label/{photo}/prediction")
 async def predict_to_label(photo: str, content: Content, service: RunningService) -> Prediction:
     """The prediction for a waiting photo."""
-    (answer,) = (await service.predict([content])).answers
-    if isinstance(answer, ImageError):
-        raise answer
+    _, (answer,) = await service.predict([content])
+    if answer.error is not None:
+        raise ImageError(answer.error)
     return _shortened(answer, photo, NUM_CHOICES)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Annotated, NamedTuple, TypeVar, cast
+from typing import Annotated, TypeVar, cast
 
 from fastapi import Depends, Request
 from prometheus_client import (
@@ -61,13 +61,6 @@ class Metrics:
         self.bundle = Info("foster_bundle", "The bundle that answers.", registry=registry)
 
 
-class Answered(NamedTuple):
-    """The bundle that answered, and for each image its prediction or the reason why it cannot be read."""
-
-    served: Served
-    answers: list[Prediction | ImageError]
-
-
 class Service:
     """The bundle in use, its batcher, worker threads and folders; started and stopped by `running`."""
 
@@ -106,26 +99,27 @@ class Service:
         if self.num_in_work + num_more > self.options.max_waiting:
             raise HTTPException(429, "too many images are waiting; try again", {"retry-after": "1"})
 
-    async def predict(self, contents: Sequence[bytes]) -> Answered:
-        """Decode all images in worker threads and classify them on the device, batched with other requests."""
+    async def predict(self, contents: Sequence[bytes]) -> tuple[Served, list[Prediction]]:
+        """Decode all images in worker threads and classify them on the device, batched with other requests: the bundle
+        that answered, and its predictions."""
         started = time.perf_counter()
         served = self.current.now  # one bundle for the whole request, also if the link moves
 
-        async def one(content: bytes) -> Prediction | ImageError:
+        async def one(content: bytes) -> Prediction:
             try:
                 image = await self.in_thread(lambda: served.decoded(content))
             except ImageError as error:
                 self.metrics.unreadable.inc()
-                return error
+                return Prediction("", error=str(error))
             return await self._batcher.answer(served, image)
 
         async with self._at_work(len(contents)):
             answers = await asyncio.gather(*map(one, contents))
         self.metrics.request_seconds.observe(time.perf_counter() - started)
-        good = [answer for answer in answers if isinstance(answer, Prediction)]
+        good = [answer for answer in answers if answer.error is None]
         self.metrics.images.inc(len(good))
         self.metrics.unknown.inc(sum(answer.is_unknown for answer in good))
-        return Answered(served, list(answers))
+        return served, list(answers)
 
     async def heat_map(self, content: bytes, label: str | None) -> tuple[Served, str, bytes]:
         """The bundle, the class, and a PNG. Raises ImageError and KeyError."""
