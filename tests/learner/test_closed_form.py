@@ -436,13 +436,14 @@ def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training_plan, "PRETRAINED", PRETRAINED)
+    monkeypatch.setattr(training_plan, "frozen_side_for", lambda on_gpu: 48)
     images, names = digits("one", "seven", last=8)
     learner = small_learner(validation_share=0.3)
     report = learner.learn(images, names)
     held_out = {photo_id for _, photo_id in learner.knowledge.held_out.entries()}
     spared = torch.tensor([image_id(image) in held_out for image in images])
     labels = [name for name, is_spared in zip(names, spared.tolist(), strict=True) if not is_spared]
-    frozen = foster.Learner("closed_form", device="cpu")
+    frozen = foster.Learner("closed_form", image_size=48, device="cpu")
     frozen.learn(images[~spared], labels)
     others = [name for name, is_spared in zip(names, spared.tolist(), strict=True) if is_spared]
     expected = frozen.evaluate(images[spared], others).class_accuracy

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, UnidentifiedImageError
-from small_learners import digits, longer_learner, small_learner, unseen_digits
+from small_learners import digits, small_learner, unseen_digits
 from torch import Tensor, nn
 
 import foster
@@ -268,10 +268,10 @@ def test_photos_can_be_deleted_and_unreadable_ones_are_reported(tmp_path: Path) 
 
 
 def test_a_method_with_a_cosine_head_gets_the_backbone_made_for_it(tmp_path: Path) -> None:
-    learner = longer_learner("podnet", backbone="resnet32", epochs_scale=0.001)
+    learner = small_learner("podnet")
     learner.learn(digits("zero", "one", last=12))
     again = foster.load(learner.save(tmp_path / "bundle"), device="cpu")
     again.learn(digits("two", last=12))
     features = again.knowledge.network.eval().features(torch.randn(4, 3, 8, 8))
     assert (features < 0).any(), "no last ReLU"
-    assert "cosine_resnet32" in (tmp_path / "bundle" / "bundle.json").read_text(encoding="utf-8")
+    assert "cosine_resnet8" in (tmp_path / "bundle" / "bundle.json").read_text(encoding="utf-8")

@@ -38,7 +38,7 @@ def test_a_run_that_is_killed_again_and_again_equals_an_uninterrupted_one(
     while not RunFolder(path).is_finished:
         process = forking().Process(target=start_or_resume, args=(path, tiny_settings()))
         process.start()
-        if num_kills < 3:
+        if num_kills < 2:
             # Where in the work it dies depends on the events that it tells, and a little on chance.
             wait_for_lines(path, num_lines(path) + chance.randint(1, 9), process.is_alive)
             time.sleep(chance.random() * 0.02)

@@ -267,7 +267,7 @@ def test_a_learn_that_is_killed_again_and_again_ends_the_same(shelf: Shelf, tmp_
     """Its processes are forked by another one than this: the order of Python's sets differs between the two."""
     bundle, work, said = tmp_path / "v2", tmp_path / ".v2.learning", tmp_path / "said"
     chance = random.Random(1993)
-    for num_checkpoints in (0, 1, 3):
+    for num_checkpoints in (0, 2):
         process = started(arguments(shelf, bundle), said)
         wait_for_checkpoint(work, num_checkpoints, process)
         time.sleep(chance.random() * 0.01)

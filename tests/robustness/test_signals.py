@@ -34,17 +34,15 @@ def assert_saved(run: Path) -> None:
     assert records_of(run / "events.jsonl")[-1]["event"] == "CheckpointWritten"
 
 
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
-    number: signal.Signals, exit_code: int, tmp_path: Path
-):
+def test_a_signal_saves_says_how_to_continue_and_exits_with_its_code(tmp_path: Path):
+    """SIGTERM stops a learn in test_learn_resume.py."""
     path, said = tmp_path / "run", tmp_path / "said"
     process = boosting(path, said)
-    os.kill(process.pid, number)
+    os.kill(process.pid, signal.SIGINT)
     process.join(120)
-    assert process.exitcode == exit_code
+    assert process.exitcode == 130
     lines = said.read_text(encoding="utf-8").splitlines()
-    assert lines[-1] == f"foster: stopped by {number.name}; all is saved; continue with: foster resume {path}"
+    assert lines[-1] == f"foster: stopped by SIGINT; all is saved; continue with: foster resume {path}"
     assert not [line for line in lines if "Traceback" in line]
     assert_saved(path)
 

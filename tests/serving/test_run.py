@@ -17,27 +17,25 @@ from servers import SECONDS, Server, photo, serving
 
 from foster.bundle.promotion import promote, rollback
 
+TOKEN = "a secret of enough letters"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
-def two_bundles(small_bundle: Path, folder: Path) -> Path:
+
+@pytest.fixture(scope="module")
+def bundles(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of two bundles, of which v1 is promoted."""
+    folder = tmp_path_factory.mktemp("bundles")
     for name in ("v1", "v2"):
         shutil.copytree(small_bundle, folder / name)
     promote(folder / "v1")
     return folder
 
 
-@pytest.fixture
-def bundles(small_bundle: Path, tmp_path: Path) -> Path:
-    """Two bundles of its own for each test."""
-    return two_bundles(small_bundle, tmp_path / "bundles")
-
-
 @pytest.fixture(scope="module")
-def server(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for all tests that leave it as it is."""
+def server(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for all tests that do not kill it."""
     folder = tmp_path_factory.mktemp("serving")
-    bundles = two_bundles(small_bundle, folder / "bundles")
-    with serving(bundles, folder, "--feedback", folder / "feedback", "--max-mib", 1) as found:
+    with serving(bundles, folder, "--feedback", folder / "feedback", "--max-mib", 1, "--token", TOKEN) as found:
         yield found
 
 
@@ -51,18 +49,13 @@ def exchange(port: int, request: bytes) -> bytes:
     return answer
 
 
-def test_promote_and_rollback_under_load_lose_no_request(bundles: Path, tmp_path: Path) -> None:
-    with serving(bundles, tmp_path) as server:
-        swap_under_load(server, bundles)
-
-
-def swap_under_load(server: Server, bundles: Path) -> None:
+def test_promote_and_rollback_under_load_lose_no_request(server: Server, bundles: Path) -> None:
     seen: list[str] = []
     failures: list[str] = []
     is_over = threading.Event()
 
     def ask() -> None:
-        with httpx.Client(base_url=server.url, timeout=SECONDS) as client:
+        with httpx.Client(base_url=server.url, headers=BEARER, timeout=SECONDS) as client:
             while not is_over.is_set():
                 answer = client.post("/predict", content=photo())
                 if answer.status_code != 200:
@@ -100,16 +93,16 @@ def swap_under_load(server: Server, bundles: Path) -> None:
         for client in clients:
             client.join(SECONDS)
     assert not failures
-    info = httpx.get(f"{server.url}/info").json()
+    info = httpx.get(f"{server.url}/info", headers=BEARER).json()
     assert "'v2'" in info["problem"]
     assert info["num_swaps"] == 2
 
 
 def test_killed_and_started_again_it_answers_on_the_same_port_and_feedback_is_whole(
-    bundles: Path, tmp_path: Path
+    small_bundle: Path, tmp_path: Path
 ) -> None:
     feedback = tmp_path / "feedback"
-    with serving(bundles / "current", tmp_path, "--feedback", feedback) as server:
+    with serving(small_bundle, tmp_path, "--feedback", feedback) as server:
         port = server.port
         form = {"files": {"file": photo()}, "data": {"label": "cat"}}
         stored = httpx.post(f"{server.url}/feedback", **form).json()
@@ -119,18 +112,18 @@ def test_killed_and_started_again_it_answers_on_the_same_port_and_feedback_is_wh
             for future in asked:  # whatever they got, it was no wrong answer
                 assert future.exception(SECONDS) or future.result().status_code == 200
         server.process.join(SECONDS)
-    with serving(bundles / "current", tmp_path, "--feedback", feedback, port=port) as server:
+    with serving(small_bundle, tmp_path, "--feedback", feedback, port=port) as server:
         assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
         assert httpx.get(f"{server.url}/feedback").json() == {"num_photos": 1, "classes": {"cat": 1}}
         assert (feedback / "cat" / stored["photo"]).read_bytes() == photo()
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_sent(server: Server) -> None:
-    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999\r\n\r\n"
-    answer = exchange(server.port, head)  # the body never comes, and nobody waits for it
+    head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
+    answer = exchange(server.port, head + b"Content-Length: 999999999999\r\n\r\n")  # the body never comes
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"1,048,576 bytes" in answer
-    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head += b"Transfer-Encoding: chunked\r\n\r\n"
     piece = b"10000\r\n" + bytes(0x10000) + b"\r\n"
     answer = exchange(server.port, head + 17 * piece)  # no end: refused at the first byte too many
     assert answer.startswith(b"HTTP/1.1 413 ") or answer == b""  # a connection that is closed may lose the answer
@@ -146,26 +139,24 @@ def documented_client() -> Callable[[Path, str, str], dict[str, Any]]:
     return names["predict"]  # type: ignore[no-any-return]
 
 
-def test_without_the_token_nothing_but_health_is_told(bundles: Path, tmp_path: Path, monkeypatch) -> None:
+def test_without_the_token_nothing_but_health_is_told(server: Server, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(photo())
-    monkeypatch.setenv("FOSTER_TOKEN", "a secret of enough letters")
-    with serving(bundles, tmp_path, "--token", "a secret of enough letters") as server:
-        paths = ("/info", "/classes", "/metrics", "/openapi.json", "/feedback", "/to-label", "/nothing")
-        assert {httpx.get(server.url + path).status_code for path in paths} == {401}
-        assert httpx.post(f"{server.url}/predict", content=photo()).status_code == 401
-        assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
-        answer = documented_client()(tmp_path / "a.png", server.url, "a secret of enough letters")
-        assert answer["label"] in ("zero", "one", "unknown")
-        # A browser is asked by the page, and has a cookie from then on.
-        with httpx.Client(base_url=server.url) as browser:
-            asked = browser.get("/")
-            assert asked.status_code == 401
-            assert "asks for a token" in asked.text
-            assert browser.post("/session", json={"token": "wrong"}).status_code == 401
-            signed_in = browser.post("/session", json={"token": "a secret of enough letters"})
-            assert {"httponly", "samesite=strict"} <= {
-                part.strip().lower() for part in signed_in.headers["set-cookie"].split(";")
-            }
-            assert "secret" not in signed_in.headers["set-cookie"]
-            assert browser.get("/").status_code == 200
-            assert browser.get("/info").status_code == 200
+    paths = ("/info", "/classes", "/metrics", "/openapi.json", "/feedback", "/to-label", "/nothing")
+    assert {httpx.get(server.url + path).status_code for path in paths} == {401}
+    assert httpx.post(f"{server.url}/predict", content=photo()).status_code == 401
+    assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
+    answer = documented_client()(tmp_path / "a.png", server.url, TOKEN)
+    assert answer["label"] in ("zero", "one", "unknown")
+    # A browser is asked by the page, and has a cookie from then on.
+    with httpx.Client(base_url=server.url) as browser:
+        asked = browser.get("/")
+        assert asked.status_code == 401
+        assert "asks for a token" in asked.text
+        assert browser.post("/session", json={"token": "wrong"}).status_code == 401
+        signed_in = browser.post("/session", json={"token": TOKEN})
+        assert {"httponly", "samesite=strict"} <= {
+            part.strip().lower() for part in signed_in.headers["set-cookie"].split(";")
+        }
+        assert "secret" not in signed_in.headers["set-cookie"]
+        assert browser.get("/").status_code == 200
+        assert browser.get("/info").status_code == 200
