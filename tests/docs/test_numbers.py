@@ -73,10 +73,14 @@ def test_what_the_page_on_results_says_of_its_tables_is_what_the_files_say() -> 
     assert same in text("docs/beyond.md")
     ours = f"{headline('foster-plus', 'b50-inc10'):.2f} and {headline('foster-plus', 'b50-inc10', final_accuracy):.2f}"
     assert f"{same}, where `plus` has {ours}" in told
-    names = ("b0-inc20", "b0-inc10", "b0-inc5", "b50-inc5")
-    ends = [[headline(run, name, final_accuracy) for run in ("der-auto", "foster-plus")] for name in names]
-    leads = [theirs - ours for theirs, ours in ends]
-    assert f"DER leads `plus` by {min(leads):.1f} to {max(leads):.1f} points on four other protocols" in told
+    *leads, _, behind = (
+        headline("der-auto", name, final_accuracy) - headline("foster-plus", name, final_accuracy)
+        for name in SCENARIOS[:-1]
+    )
+    assert f"DER leads `plus` by {min(leads):.1f} to {max(leads):.1f} points on the protocols of B0" in told
+    assert f"`plus` leads DER by {-behind:.1f} on B50 inc5" in told
+    assert f"DER leads by {min(leads):.1f} to {max(leads):.1f} points on B0;" in readme
+    assert f"on B50 inc5 `plus` leads by {-behind:.1f}" in readme
     assert (
         f"FOSTER on B0 inc10 is {foster - of('foster-auto', seed=1):.1f} and {foster - of('foster-auto', seed=2):.1f}"
         in told
@@ -120,15 +124,19 @@ def test_the_gains_of_the_page_beyond_are_what_the_files_say() -> None:
         assert re.search(rf"{fmean(other):.2f} ± {stdev(other):.2f}( points)? on {label}", told)
     by_ridge = of("ridge", "b50-inc2") - of("foster-plus", "b50-inc2")
     assert f"On B50 inc2, `ridge` is still {by_ridge:.1f} points better" in told
-    without, other = (f"checks/cifar100-{name}-foster-plus-no-recall-s1993" for name in ("b50-inc2", "b0-inc5"))
-    first, second = (f"{average(name):.2f} and {final_accuracy(name):.2f}" for name in (without, other))
-    assert f"without it, `plus` has {first} on B50 inc2, and {second} on B0 inc5" in told
-    first, other = (
-        f"{of('foster-plus', name, 1):.2f}, {final_accuracy(f'cifar100-{name}-foster-plus-s1'):.2f} on {label}"
-        for name, label in (("b50-inc10", "B50 inc10"), ("b50-inc2", "B50 inc2"))
-    )
-    assert f"In class order 1, `plus` has {first} and {other}; in class order 2, " in told
-    assert f"in class order 2, {of('foster-plus', 'b50-inc10', 2):.2f}, " in told
+    names = [f"checks/cifar100-{name}-foster-plus-no-recall-s1993" for name in ("b50-inc2", "b50-inc5", "b0-inc5")]
+    first, second, third = (f"{average(name):.2f} and {final_accuracy(name):.2f}" for name in names)
+    assert f"without it, `plus` has {first} on B50 inc2, {second} on B50 inc5, and {third} on B0 inc5" in told
+    recalled = of("foster-plus", "b50-inc5") - average(names[1])
+    assert f"it gains {recalled:.1f} points" in told
+    for order in (1, 2):
+        names = [f"cifar100-{name}-foster-plus-s{order}" for name in ("b0-inc10", "b50-inc10", "b50-inc5", "b50-inc2")]
+        first, *others = (f"{average(name):.2f}, {final_accuracy(name):.2f}" for name in names)
+        assert f"| `plus`, class order {order} | | {first} | | {' | '.join(others)} |" in told
+    for name, label in (("b0-inc10", "B0 inc10"), ("b50-inc10", "B50 inc10")):
+        others = [of("foster-plus", name, order) - of("foster-auto", name, order) for order in (1, 2)]
+        gains = [headline("foster-plus", name) - headline("foster-auto", name), *others]
+        assert re.search(rf"{fmean(gains):.2f} ± {stdev(gains):.2f}( points)? on {label}", told)
 
 
 def test_what_the_page_on_closed_form_says_is_what_the_files_say() -> None:
@@ -141,8 +149,11 @@ def test_what_the_page_on_closed_form_says_is_what_the_files_say() -> None:
     for folder, stem in (("", "ridge"), ("checks/", "ridge-no-turns"), ("", "slda")):
         row = [of_orders(f"{folder}cifar100-b50-{scenario}-{stem}") for scenario in ("inc10", "inc5", "inc2")]
         assert f"| {' | '.join(row)} | 0 |" in told
-    plus = [f"{headline('foster-plus', f'b50-{scenario}'):.2f}" for scenario in ("inc10", "inc5", "inc2")]
-    assert f"| {' | '.join(plus)} | 20 a class |" in told
+    names = [f"b50-{scenario}" for scenario in ("inc10", "inc5", "inc2")]
+    plus = [f"{headline('foster-plus', name):.2f}" for name in names]
+    others = [", ".join(f"{of('foster-plus', name, order):.2f}" for order in (1, 2)) for name in names]
+    row = " | ".join(f"{first} ({rest})" for first, rest in zip(plus, others, strict=True))
+    assert f"| {row} | 20 a class |" in told
     assert f"| {plus[0]} | {plus[2]} | 7.6 MiB |" in told
     longer = "checks/cifar100-b50-inc10-der-first400-s1993"
     assert f"400 epochs as with `plus` | {average(longer):.2f} |" in told
