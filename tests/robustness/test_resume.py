@@ -127,30 +127,22 @@ def test_options_of_foster_survive_a_resume(
 
 
 LAST_PHASES = {"podnet": "finetune", "bic": "correct", "der": "expand"}
-WITHOUT_LATER_PHASES = ("slda", "ridge")
-
-
+WITHOUT_LATER_PHASES = {
+    "slda": at(events.Evaluated, task=0, variant="trained"),
+    "ridge": at(events.TaskEnded, task=0),
+}
+"""And where they are stopped once more."""
 OTHERS = [name for name in METHOD_SETTINGS if name not in ("foster", "replay", "finetune")]
 """Replay is resumed after every fault of test_faults.py, and fine-tuning is replay without a memory."""
 
 
 @pytest.mark.parametrize("method", OTHERS)
 def test_every_method_resumes_in_the_middle_of_its_last_phase(method: str, tmp_path: Path, uninterrupted: Reference):
-    task = 0 if method in WITHOUT_LATER_PHASES else 1
-    place = Interruption(at(events.PhaseStarted, task=task, phase=LAST_PHASES.get(method, "learn")), 0)
-    interrupted(tiny_settings(method, *TWO_TASKS), tmp_path / "run", place)
-    resume(tmp_path / "run")
-    assert_same(outcome(tmp_path / "run"), uninterrupted(method, *TWO_TASKS))
-
-
-@pytest.mark.parametrize(
-    ("method", "event"),
-    [("slda", at(events.Evaluated, task=0, variant="trained")), ("ridge", at(events.TaskEnded, task=0))],
-)
-def test_a_task_without_a_phase_resumes(
-    method: str, event: Callable[[Event], bool], tmp_path: Path, uninterrupted: Reference
-):
-    interrupted(tiny_settings(method, *TWO_TASKS), tmp_path / "run", Interruption(event))
+    places = [at(events.PhaseStarted, task=1, phase=LAST_PHASES.get(method, "learn"))]
+    if method in WITHOUT_LATER_PHASES:
+        places = [at(events.PhaseStarted, task=0, phase="learn"), WITHOUT_LATER_PHASES[method]]
+    for place in places:
+        interrupted(tiny_settings(method, *TWO_TASKS), tmp_path / "run", Interruption(place))
     resume(tmp_path / "run")
     assert_same(outcome(tmp_path / "run"), uninterrupted(method, *TWO_TASKS))
 
