@@ -10,7 +10,6 @@ from zlib import crc32
 from pydantic import Field, TypeAdapter
 
 from foster.errors import DataError
-from foster.settings.methods import METHOD_SETTINGS
 from foster.system.counts import ABSENT
 from foster.system.documents import Count, Percent, Seconds, Words, checked, read_json
 from foster.system.output import printable
@@ -127,10 +126,11 @@ class RunResult:
 
     @property
     def classifier(self) -> str:
-        """The classifier in words: `head`, `nearest mean`, or the name of the variant that is the result."""
-        method = METHOD_SETTINGS.get(self.method)
-        name = self.result if self.result in CLASSIFIERS or method is None else method.classifies_by
-        return CLASSIFIERS.get(name, name)
+        """The classifier of the result in words: `head` or `nearest mean`.
+
+        Where the result has another name, the network's other classifier is the variant `head` or `nearest_mean`."""
+        named = self.result if self.result in CLASSIFIERS else "nearest_mean" if "head" in self.variants else "head"
+        return CLASSIFIERS[named]
 
     @property
     def shown_variants(self) -> dict[str, VariantResult]:
