@@ -35,7 +35,7 @@ def test_learn_writes_a_bundle_and_reports_old_and_new_classes_apart(command: Co
 
 def test_an_update_that_costs_too_much_is_shown_and_not_written(command: Command, bundle: Path) -> None:
     more = write_photos(Path("more"), three=20, four=20)
-    spoilt = ("foster.compress.weight_decay=5", "epochs_scale=0.02", "device=cpu")  # so much that no weight survives
+    spoilt = ("foster.compress.weight_decay=5", "epochs_scale=0.005", "device=cpu")  # so much that no weight survives
     done = command("learn", more, "--from", bundle, "--bundle", "v2", "--max-drop", "5", "--promote", *spoilt)
     assert done.code == 3, done.out
     assert "right -> wrong" in done.out

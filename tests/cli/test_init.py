@@ -17,8 +17,9 @@ def test_help_lists_and_watching_never_load_torch(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "events.jsonl").write_text('{"event": "RunEnded"}\n')
     script = """
-import sys
+import sys, foster.settings.learner, foster.cli.texts, foster.bundle.promotion, foster.reports.tables
 from foster.cli import main
+foster.FosterError
 for arguments in (["--help"], ["--version"], ["list", "presets"], ["list", "presets", "digits"], ["list", "methods"],
                   ["list", "methods", "foster"], ["list", "studies"],
                   ["list", "recipes"], ["list", "datasets"],

@@ -80,7 +80,8 @@ def test_a_part_of_foster_is_changed_as_the_page_shows_it_and_nothing_else(tmp_p
     *_, method, _ = blocks("own-method.md", "python")
     (tmp_path / "my_foster.py").write_text(method)
     plugins = [str(tmp_path / "my_foster.py")]
-    keys = {"dataset": "synthetic", "synthetic": {"num_classes": 4, "train_per_class": 12}, "backbone": "resnet8"}
+    shape = {"num_classes": 4, "train_per_class": 12, "image_size": 8}
+    keys = {"dataset": "synthetic", "synthetic": shape, "backbone": "resnet8"}
     few = {"epochs_scale": 0.02, "batch_size": 16, "device": "cpu", "augmentation": "shift"}
     shared = {"plugins": plugins, "base_classes": 2, "increment": 2, **keys, **few}
     losses: dict[str, list[dict[str, float]]] = {"foster": [], "weighted": []}
@@ -108,7 +109,8 @@ def test_a_part_of_foster_is_changed_as_the_page_shows_it_and_nothing_else(tmp_p
 def test_a_method_that_uses_all_of_a_batch_works_as_the_page_shows_it(tmp_path: Path) -> None:
     *_, method = blocks("own-method.md", "python")
     (tmp_path / "my_lab.py").write_text(method)
-    keys = {"dataset": "synthetic", "synthetic": {"num_classes": 6, "train_per_class": 12}, "backbone": "resnet8"}
+    shape = {"num_classes": 6, "train_per_class": 12, "image_size": 8}
+    keys = {"dataset": "synthetic", "synthetic": shape, "backbone": "resnet8"}
     few = {"epochs_scale": 0.02, "batch_size": 16, "memory_total": 12, "device": "cpu", "augmentation": "shift"}
     result = foster.run("digits", method="recall", plugins=["my_lab"], **keys, **few)
     assert len(result.accuracy) == 3

@@ -11,7 +11,7 @@ import foster
 from foster.bundle.folder import folder_bytes, read_manifest
 from foster.learner.familiarity import PREFIX as FAMILIARITY
 
-SETTINGS = ("--quiet", "backbone=resnet8", "device=cpu", "epochs_scale=0.05", "batch_size=32", "memory_total=100")
+SETTINGS = ("--quiet", "backbone=resnet8", "device=cpu", "epochs_scale=0.04", "batch_size=32", "memory_total=100")
 
 
 def test_learn_delete_load_learn_more_predict(command: Command, tmp_path: Path) -> None:
@@ -34,17 +34,17 @@ def test_learn_delete_load_learn_more_predict(command: Command, tmp_path: Path) 
     shutil.rmtree(second)
 
     third = write_photos(tmp_path / "third", three=50)
-    write_photos(third, one=150, first=100)
+    write_photos(third, one=130, first=100)
     told = run("learn", third, "--from", tmp_path / "bundles" / "current", "--bundle", bundles[2], *SETTINGS)
     shutil.rmtree(third)
     assert "new classes: three" in told
     assert "more of: one (+" in told
 
-    test = write_photos(tmp_path / "test", zero=80, one=80, two=80, three=80, first=50)
+    test = write_photos(tmp_path / "test", zero=70, one=70, two=70, three=70, first=50)
     learner = foster.load(bundles[2], device="cpu")
     assert learner.class_names == ("one", "zero", "two", "three")
     evaluation = learner.evaluate(test)
-    assert evaluation.num_images == 30 * 4
+    assert evaluation.num_images == 20 * 4
     assert evaluation.accuracy >= 75
     lines = run("predict", bundles[2], test, "--json", "--top", 10, "--device", "cpu").splitlines()
     assert [json.loads(line) for line in lines] == [found.record() for found in learner.predict(test, top=10)]

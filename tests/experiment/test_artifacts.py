@@ -15,7 +15,6 @@ from foster.experiment.artifacts import (
     read_predictions,
     read_weights,
 )
-from foster.experiment.results import read_result
 
 
 def accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:
@@ -55,17 +54,6 @@ def test_a_resumed_run_keeps_what_it_evaluated_before_it_was_stopped(tmp_path: P
             assert torch.equal(tensor, read_weights(kept_networks(parted)[key])[name])
 
 
-def test_what_is_kept_may_be_decided_while_a_run_lasts_and_tables_take_no_notice(tmp_path: Path):
-    from foster.reports.groups import by_scenario
-
-    runs = []
-    for seed, keeps in ((1, "true"), (2, "false")):
-        start(tiny_settings("finetune", f"keep_networks={keeps}", f"seed={seed}", "order_seed=1"), tmp_path / keeps)
-        runs.append(read_result(tmp_path / keeps / "results.json"))
-    ((group,),) = by_scenario(runs).values()
-    assert len(group.runs) == 2
-
-
 def test_networks_are_not_written_through_a_link(tmp_path: Path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -74,11 +62,6 @@ def test_networks_are_not_written_through_a_link(tmp_path: Path):
     with pytest.raises(FolderError, match="networks"):
         keep_network(tmp_path / "run", 0, "head", torch.nn.Linear(2, 2))
     assert not list(elsewhere.iterdir())
-
-
-def test_predictions_are_of_the_last_task_whatever_the_tasks_before_evaluated(tmp_path: Path):
-    start(tiny_settings("foster", "base_classes=3", "increment=3", "foster.herding_features=compressed"), tmp_path)
-    assert read_predictions(tmp_path).task == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"no tensors", b"\xff" * 100])

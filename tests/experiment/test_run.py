@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import requests
 import torch
-from tiny_runs import records_of, start, tiny_settings
+from tiny_runs import records_of
 from torch.nn.functional import normalize
 
 from foster.cli import experiments
 from foster.data.download import Follower
 from foster.data.task import Task
 from foster.errors import DataError, TrainingError
+from foster.experiment.artifacts import read_predictions
 from foster.experiment.engine import build_engine
 from foster.experiment.folder import RunFolder
 from foster.experiment.parts import build_method, load_scenario
@@ -209,20 +210,13 @@ def test_images_that_stay_off_the_device_give_the_same_numbers(foster_run: Finis
     assert losses[0] == losses[1]
 
 
-def test_classes_arrive_in_the_given_order(tmp_path: Path) -> None:
+def test_classes_arrive_in_the_given_order_and_in_tasks_of_the_given_sizes() -> None:
     order = [f"class 0{k}" for k in (3, 1, 4, 0, 2)]
-    results = run(tiny(f"class_order={order}", "method=finetune"), tmp_path / "run")
-    assert results["tasks"] == [order[:2], order[2:4], order[4:]]
-
-
-def test_tasks_of_unequal_sizes_are_learned_planned_and_measured(tmp_path: Path) -> None:
-    settings = tiny_settings("replay", "task_sizes=[3,1,2]")
-    assert [task.num_new for task in make_plan(settings).tasks] == [3, 1, 2]
-    results = start(settings, tmp_path / "run")
-    assert results["scenario"] == "synthetic-3-1-2"
-    assert [len(names) for names in results["tasks"]] == [3, 1, 2]
-    matrix, accuracy = results["accuracy_matrix"], results["accuracy"]
-    assert accuracy[2] == pytest.approx(sum(size * value for size, value in zip([3, 1, 2], matrix[2], strict=True)) / 6)
+    settings = tiny(f"class_order={order}", "task_sizes=[1,3,1]")
+    scenario = load_scenario(settings)
+    assert (scenario.class_names, scenario.task_sizes) == (tuple(order), (1, 3, 1))
+    assert settings.scenario == "synthetic-1-3-1"
+    assert [task.num_new for task in make_plan(settings).tasks] == [1, 3, 1]
 
 
 def test_another_seed_is_another_order_unless_the_order_has_its_own() -> None:
@@ -287,20 +281,13 @@ def test_a_scenario_of_one_task_is_plain_training(tmp_path: Path) -> None:
     assert results["accuracy"] == results["variants"]["boosted"]["accuracy"]
 
 
-def test_without_compression_the_result_is_the_boosted_network(tmp_path: Path) -> None:
-    results = run(tiny("foster.compression=false"), tmp_path / "run")
-    assert results["result"] == "boosted"
-    assert set(results["variants"]) == {"nearest_mean"}
-    assert results["params_by_task"][2] > 2.9 * results["params_by_task"][0]
-
-
 def test_unlabeled_images_can_come_from_another_dataset(tmp_path: Path) -> None:
-    settings = tiny("foster.unlabeled=digits", "base_classes=3", "foster.compress.epochs=1", "batch_size=64")
+    settings = tiny("foster.unlabeled=digits", "base_classes=3", "foster.compress.epochs=1", "batch_size=256")
     run(settings, tmp_path / "run")
     events = records_of(tmp_path / "run" / "events.jsonl")
     steps = {(event["task"], event["phase"]): event["steps"] for event in events if event["event"] == "PhaseStarted"}
     assert steps[(1, "boost")] == 1
-    assert steps[(1, "compress")] == math.ceil((32 + NUM_DIGITS) / 64)
+    assert steps[(1, "compress")] == math.ceil((32 + NUM_DIGITS) / 256)
     assert make_plan(settings).tasks[1].phases[1] == ("compress", 1, steps[(1, "compress")])
 
 
@@ -309,6 +296,7 @@ def test_a_network_without_exemplars_of_the_new_classes_has_no_nearest_mean(tmp_
     assert set(later["variants"]) == {"boosted", "nearest_mean", "boosted_nearest_mean"}
     assert len(later["variants"]["boosted"]["accuracy"]) == 3
     assert later["variants"]["boosted_nearest_mean"]["accuracy"][1:] == [None, None], "of the first task alone"
+    assert read_predictions(tmp_path / "run").task == 2, "whatever the tasks before evaluated"
 
 
 class Averaging(ReplaySettings):
@@ -327,7 +315,8 @@ def test_what_a_methods_settings_say_alone_decides_which_result_is_reported(
 
 def test_the_written_settings_are_complete_and_name_what_was_chosen_for_published(tmp_path: Path) -> None:
     settings = tiny("method=replay", "augmentation=published")
-    run(settings, tmp_path / "run")
+    with RunFolder(tmp_path / "run").opened(settings):
+        pass
     written = tomllib.loads((tmp_path / "run" / "settings.toml").read_text(encoding="utf-8"))
     assert written["augmentation"] == "plain"
     assert written["replay"]["later"]["milestones"] == [30, 50]

@@ -19,7 +19,6 @@ from foster.kernels.operations import can_operate
 from foster.settings.augmentation import Augmentation
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-SIZES = [(12, 12), (9, 14), (14, 9)]
 NAMES = list(OPERATIONS)
 ROUNDED = {"ShearX", "ShearY", "Sharpness", "Color", "Contrast"}
 """What Pillow computes in floats, dropping the fraction."""
@@ -45,9 +44,8 @@ def by_kernels(images: Tensor, decisions: Decisions) -> Tensor:
     return images
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("slot", [0, 1])
-def test_every_operation_gives_pillows_pixels_but_for_rounding(device: str, size: tuple[int, int], slot: int) -> None:
+@pytest.mark.parametrize(("slot", "size"), [(0, (9, 14)), (1, (14, 9))])
+def test_every_operation_gives_pillows_pixels_but_for_rounding(device: str, slot: int, size: tuple[int, int]) -> None:
     chance, images = np.random.default_rng(0), sample_images(*size)
     signs = {name: (1, -1) if name in SIGNED else (1,) for name in NAMES}
     pairs = [(name, sign * chance.choice(MAGNITUDES[name][1:])) for name in NAMES for sign in signs[name] * 3]

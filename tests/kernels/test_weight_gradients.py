@@ -106,11 +106,11 @@ def test_autograd_takes_over_room_that_is_filled_at_the_end(make: Callable[[], n
 
 
 def test_blocks_of_one_shape_share_their_launches(launches: list[str]) -> None:
-    blocks = nn.Sequential(*(make_block("same") for _ in range(3)))
+    blocks = nn.Sequential(*(make_block("same") for _ in range(2)))
     maps = random_maps(Shape(2, 16, 5, 4))
     at_once, later = (use_kernels(copy.deepcopy(blocks)) for _ in range(2))
     at_once(maps).square().sum().backward()
-    assert launches.count("weight_gradients") == 6
+    assert launches.count("weight_gradients") == 4
     launches.clear()
     with DeferredGradients():
         later(maps).square().sum().backward()

@@ -17,28 +17,9 @@ from foster.system.signals import StopRequest
 PUBLISHED = Path(__file__).parents[2] / "results"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two small runs."""
-    runs = tmp_path_factory.mktemp("runs")
-    shape = {"num_classes": 4, "train_per_class": 8, "test_per_class": 5, "image_size": 8}
-    for method in ("finetune", "foster"):
-        foster.run(
-            "digits",
-            dataset="synthetic",
-            synthetic=shape,
-            method=method,
-            backbone="resnet8",
-            epochs_scale=0.01,
-            device="cpu",
-            folder=runs / method,
-        )
-    return runs
-
-
-def test_numbers_are_those_of_the_results_file(folder: Path) -> None:
-    (result,) = foster.load_results(folder / "foster")
-    data = json.loads((folder / "foster" / "results.json").read_text())
+def test_numbers_are_those_of_the_results_file(kept_runs: dict[str, Path]) -> None:
+    (result,) = foster.load_results(kept_runs["foster"])
+    data = json.loads((kept_runs["foster"] / "results.json").read_text())
     assert result.to_dict() == data
     assert result.accuracy == data["accuracy"]
     assert result.accuracy_matrix == data["accuracy_matrix"]
@@ -48,28 +29,27 @@ def test_numbers_are_those_of_the_results_file(folder: Path) -> None:
     assert (result.method, result.scenario, result.seed) == ("foster", "synthetic-b0-inc2", 1993)
 
 
-def test_several_results_are_a_table_and_a_figure(folder: Path, tmp_path: Path) -> None:
-    results = foster.load_results(folder)
+def test_several_results_are_a_table_and_a_figure(kept_runs: dict[str, Path]) -> None:
+    results = foster.load_results(kept_runs["foster"].parent)
     assert [result.method for result in results] == ["finetune", "foster"]
     assert "finetune" in repr(results)
     assert f"{results[1].average_incremental_accuracy:.2f}" in repr(results)
     figure = results.figure("Two methods")
     labels = {text.get_text() for axes in figure.axes for text in axes.texts}
     assert any("finetune" in label for label in labels)
-    figure.savefig(tmp_path / "figure.png")
     assert results[0].figure().axes
 
 
-def test_a_notebook_shows_a_table_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_shows_a_table_once(kept_runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[object] = []
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     monkeypatch.setattr("rich.jupyter.display", lambda *parts: shown.append(parts))
-    assert "finetune" in foster.load_results(folder).table()
+    assert "finetune" in foster.load_results(kept_runs["finetune"]).table()
     assert not shown
 
 
 def test_the_network_of_a_folder_is_the_one_that_was_trained(tmp_path: Path) -> None:
-    network = begin(tiny_settings("der"), RunFolder(tmp_path / "run"), ignore, StopRequest())
+    network = begin(tiny_settings("der", "synthetic.num_classes=4"), RunFolder(tmp_path / "run"), ignore, StopRequest())
     state = torch.get_rng_state()
     (result,) = foster.load_results(tmp_path / "run")
     found, trained = result.network.state_dict(), network.state_dict()
@@ -89,10 +69,8 @@ def test_a_run_that_is_not_finished_has_no_network_yet(tmp_path: Path) -> None:
         _ = result.network
 
 
-def test_the_networks_after_each_task_are_those_that_were_evaluated(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    begin(tiny_settings("foster", "keep_networks=true"), RunFolder(run), ignore, StopRequest())
-    (result,) = foster.load_results(run)
+def test_the_networks_after_each_task_are_those_that_were_evaluated(kept_runs: dict[str, Path]) -> None:
+    (result,) = foster.load_results(kept_runs["foster"])
     images = torch.zeros(1, 3, 8, 8)
     for task, num_classes in enumerate(result.classes_seen):
         for variant in ("compressed", "boosted"):

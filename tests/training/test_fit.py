@@ -180,16 +180,13 @@ def test_random_layers_draw_anew_in_every_step_of_every_epoch() -> None:
 ADAM = FitSettings(epochs=2, learning_rate=0.01, optimizer="adamw", head_rate=2, warmup_epochs=1)
 
 
-@pytest.mark.parametrize(
-    ("dropout", "settings"),
-    [(0.0, FitSettings(epochs=2, learning_rate=0.1)), (0.5, FitSettings(epochs=2, learning_rate=0.1)), (0.0, ADAM)],
-)
-def test_training_from_any_step_on_equals_training_without_a_break(dropout: float, settings: FitSettings) -> None:
-    """Also where layers draw at random, and whatever was drawn before."""
+@pytest.mark.parametrize("settings", [FitSettings(epochs=2, learning_rate=0.1), ADAM], ids=["sgd", "adamw"])
+def test_training_from_any_step_on_equals_training_without_a_break(settings: FitSettings) -> None:
+    """Where layers draw at random, and whatever was drawn before."""
 
     def run(start: FitState | None) -> tuple[Network, Log, list[FitState]]:
         network, log = small_network(), Log()
-        network.branches[0].get_submodule("stem").append(nn.Dropout(dropout))  # type: ignore[operator]
+        network.branches[0].get_submodule("stem").append(nn.Dropout(0.5))  # type: ignore[operator]
         torch.rand(3)
         phase = Phase("learn", network, cross_entropy_of(network), settings, images())
         feed = ResidentFeed(phase.data, Augmentation(crop_padding=1), 8, Address(1, "feed"), CPU)

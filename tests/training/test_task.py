@@ -121,7 +121,7 @@ def whole_with_teacher(tmp_path_factory: pytest.TempPathFactory) -> list[Tensor]
     return with_mean_teacher(trainer_with([]), CheckpointStore(tmp_path_factory.mktemp("whole")), TaskState(0))
 
 
-@pytest.mark.parametrize("num_steps", [1, 5, 9], ids=["in the first epoch", "in the second", "in the next phase"])
+@pytest.mark.parametrize("num_steps", [5, 9], ids=["in the second epoch", "in the next phase"])
 def test_a_teacher_that_changes_while_a_phase_is_trained_is_resumed(
     num_steps: int, whole_with_teacher: list[Tensor], tmp_path: Path
 ) -> None:
@@ -150,7 +150,7 @@ def test_processes_agree_on_their_statistics_at_the_same_steps_whether_they_are_
 
     def learned(state: TaskState, stop: StopRequest | None = None) -> list[int]:
         places.clear()
-        second_task(replace(trainer_with([], stop), batch_size=8), CheckpointStore(tmp_path), state)
+        second_task(replace(trainer_with([], stop), batch_size=12), CheckpointStore(tmp_path), state)
         return places.copy()
 
     with pytest.raises(Stopped):
@@ -159,4 +159,4 @@ def test_processes_agree_on_their_statistics_at_the_same_steps_whether_they_are_
     checkpoint = CheckpointStore(tmp_path).load(pytest.fail)
     assert checkpoint is not None
     after = learned(TaskState.of(checkpoint))
-    assert before + after == learned(TaskState(1)) == 2 * [3, 6, 9, 11, 14, 17, 20]
+    assert before + after == learned(TaskState(1)) == 2 * [3, 6, 7, 10, 13]
