@@ -158,6 +158,11 @@ def test_a_run_does_what_was_planned(method: str, overrides: tuple[str, ...], tm
     assert_is_planned(make_plan(settings), *ran(settings, tmp_path / "run"))
 
 
+def test_a_first_network_that_is_kept_counts_as_memory() -> None:
+    plan, plain = make_plan(tiny("foster.recall_first=true")), make_plan(tiny())
+    assert plan.memory_bytes - plain.memory_bytes > 4 * plan.tasks[0].params
+
+
 def test_without_compression_the_planned_network_grows() -> None:
     grown = make_plan(tiny("foster.compression=false")).tasks
     assert [[name for name, _, _ in task.phases] for task in grown] == [["learn"], ["boost"], ["boost"]]

@@ -136,10 +136,11 @@ def test_a_sheet_of_nothing_and_of_too_much(tmp_path: Path, monkeypatch: pytest.
     assert drawn((*findings, *pairs), tmp_path / "much.png")[0] == 5
 
 
-def test_a_sheet_that_is_too_high_for_its_format_is_one_line(tmp_path: Path) -> None:
-    sections = [Section("cat", [])] * (16_383 // (2 * TEXT_HEIGHT) + 1)
-    with pytest.raises(FolderError, match=r"sheet\.webp.*name a \.png"):
-        draw_sections(sections, [], tmp_path / "sheet.webp")
+@pytest.mark.parametrize(("ending", "highest"), [("jpg", 65_500), ("webp", 16_383)])
+def test_a_sheet_that_is_too_high_for_its_format_is_one_line(ending: str, highest: int, tmp_path: Path) -> None:
+    sections = [Section("cat", [])] * (highest // (2 * TEXT_HEIGHT) + 1)
+    with pytest.raises(FolderError, match=rf"sheet\.{ending}.*name a \.png"):
+        draw_sections(sections, [], tmp_path / f"sheet.{ending}")
     assert list(tmp_path.iterdir()) == []
 
 
