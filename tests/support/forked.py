@@ -19,9 +19,8 @@ from foster.bundle.folder import writing_folder
 from foster.cli import main
 from foster.system.signals import SIGNALS
 
-
-PRELOADED = ["foster.cli.photos", "foster.cli.texts", "foster.experiment.run", "foster.methods.foster"]
-PRELOADED += ["foster.reports.progress", "foster.reports.tables", "foster.serving.app", "foster.serving.run", "filelock"]
+PRELOADED = ["filelock", "foster.cli.photos", "foster.cli.texts", "foster.experiment.run", "foster.methods.foster"]
+PRELOADED += ["foster.reports.progress", "foster.reports.tables", "foster.serving.app", "foster.serving.run"]
 
 
 def forking() -> ForkServerContext:
