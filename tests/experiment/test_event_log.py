@@ -1,5 +1,6 @@
 """Events are read as they are written: whole lines, each once, and nothing else."""
 
+import datetime as dt
 import json
 from pathlib import Path
 
@@ -13,6 +14,15 @@ from foster.learner.work_folder import WorkFolder
 
 def epoch(task: int, number: int, loss: float) -> events.EpochEnded:
     return events.EpochEnded(task, "boost", number, 20, {"L_LA": loss, "total": loss}, 0.1, 1.0, 5.0)
+
+
+def test_an_event_is_one_line_with_the_time_its_name_and_all_its_fields(tmp_path: Path):
+    note(tmp_path, Warned("two\nlines"))
+    line, end = (tmp_path / "events.jsonl").read_text().split("\n")
+    record = json.loads(line)
+    assert end == ""
+    assert dt.datetime.fromisoformat(record.pop("time")).tzinfo is not None
+    assert record == {"event": "Warned", "message": "two\nlines"}
 
 
 def test_each_event_is_read_once_and_a_cut_line_waits_for_its_end(tmp_path: Path):
