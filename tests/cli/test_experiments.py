@@ -44,7 +44,7 @@ def test_a_run_is_written_shown_and_can_be_run_again(command: Command, tmp_path:
     table = command("table", "runs", "again", "--markdown")
     assert table.code == 0
     assert "| foster" in table.out
-    compared = command("table", "runs", "again", "--figure", "both.png")
+    compared = command("figure", "accuracy", "runs", "again", "--out", "both.png")
     assert compared.code == 0
     assert (tmp_path / "both.png").stat().st_size > 1000
 

@@ -82,10 +82,6 @@ def test_runs_of_another_augmentation_or_class_order_are_in_another_panel(write_
     assert {curve.look for panel in panels(runs) for curve in panel.curves if curve.label == "foster"} == {
         look_of("foster")
     }
-    together, plain = panels(runs, across_orders=True)
-    assert {(curve.label, curve.num_runs) for curve in together.curves} == {("foster", 2), ("wa", 1)}
-    assert "class orders" in together.note, "foster has one more"
-    assert not plain.note
 
 
 def test_every_method_has_a_look_that_no_other_has():

@@ -37,31 +37,18 @@ def table(
     across_orders: Annotated[
         bool, typer.Option("--across-orders", help="Average over runs of different class orders, too.")
     ] = False,
-    figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also draw accuracy after each task (.png, .pdf, .svg, .jpg, .webp)."),
-    ] = None,
-    title: Title = None,
-    width: Width = None,
-    height: Height = None,
-    font_size: FontSize = None,
-    style: Style = None,
 ) -> None:
-    """Results as a table: mean and standard deviation over the seeds of one class order; and as a figure.
+    """Results as a table: mean and standard deviation over the seeds of one class order.
 
-    Example: foster table runs --figure curves.png
+    Example: foster table runs
     """
     from foster.experiment.results import find_results
     from foster.reports import tables
-    from foster.reports.style import check_figure_path, figure_format, save_figure
 
     if is_markdown + is_latex + is_csv + is_json > 1:
         raise SettingsError("--markdown, --latex, --csv and --json exclude each other")
     if by_task and across_orders:
         raise SettingsError("--by-task has a row a run and --across-orders averages runs: they exclude each other")
-    if figure is not None:
-        check_figure_path(figure)
-    chosen = figure_format(style, width, height, font_size)
     results = find_results(folders)
     if is_csv or is_json:
         records = tables.run_records(results)
@@ -76,13 +63,6 @@ def table(
             output.echo(tables.markdown(grids) if is_markdown else tables.latex(grids), nl=False)
         else:
             output.show(tables.shown(grids))
-    if figure is not None:
-        from foster.reports.curves import accuracy_figure
-
-        with chosen.used():
-            heading = output.printable(title) if title else None
-            save_figure(accuracy_figure(results, heading, across_orders=across_orders), figure)
-        typer.echo(f"figure: {figure}", err=is_markdown or is_latex or is_csv or is_json)
 
 
 def figure(
@@ -112,7 +92,7 @@ def figure(
     tsne        features of test images after each task (runs with keep_networks=true)
     grad-cam    where the frozen and the new branch look (FOSTER with keep_networks=true)
 
-    Example: foster figure confusion runs/A runs/B --out confusion.png
+    Example: foster figure accuracy runs --out curves.png
     """
     from foster.reports.style import check_figure_path, entitled, figure_format, save_figure
 

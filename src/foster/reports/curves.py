@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from foster.errors import DataError
 from foster.experiment.results import RunResult
-from foster.reports.groups import Group, comparable_groups, keeps_all_images, share_orders
+from foster.reports.groups import Group, comparable_groups, keeps_all_images
 from foster.reports.style import (
     COLOURS,
     GROUND,
@@ -90,15 +90,14 @@ class Panel:
     """The images that the accuracy is measured on; by default all so far."""
 
 
-def accuracy_figure(results: Sequence[RunResult], title: str | None = None, *, across_orders: bool = False) -> Figure:
+def accuracy_figure(results: Sequence[RunResult], title: str | None = None) -> Figure:
     """Accuracy on all classes seen against their number: a panel for each scenario, augmentation and class order, a
     curve for each method and recipe.
 
-    Runs that differ in their seed alone become their mean with a band of one sample standard deviation; with
-    `across_orders` also those of different class orders. Other variants of a run are thin dashed curves. The gap
-    between the two best is written where they end.
+    Runs that differ in their seed alone become their mean with a band of one sample standard deviation. Other variants
+    of a run are thin dashed curves. The gap between the two best is written where they end.
     """
-    return _figure(panels(results, across_orders=across_orders), title)
+    return _figure(panels(results), title)
 
 
 def new_old_figure(results: Sequence[RunResult]) -> Figure:
@@ -169,9 +168,9 @@ def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
     return figure
 
 
-def panels(results: Sequence[RunResult], *, across_orders: bool = False) -> list[Panel]:
+def panels(results: Sequence[RunResult]) -> list[Panel]:
     """A panel for each scenario, augmentation and class order."""
-    parts = list(comparable_groups(results, across_orders=across_orders))
+    parts = list(comparable_groups(results))
     looks = looks_of((group.method, group.name) for _, groups in parts for group in groups)
     made = []
     for title, groups in parts:
@@ -235,7 +234,6 @@ def _note(groups: Sequence[Group]) -> str:
     """What a reader must know to compare the curves."""
     drawn = groups[:MOST_DRAWN]
     notes = [f"the best {len(drawn)} of {len(groups)} by their averages"] if len(groups) > len(drawn) else []
-    notes += [] if share_orders(drawn) else ["curves of different class orders cannot be compared"]
     notes += ["band: one standard deviation"] if any(len(group.runs) > 1 for group in drawn) else []
     return ", ".join(notes)
 

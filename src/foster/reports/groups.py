@@ -117,15 +117,12 @@ def titled(scenario: str, groups: Sequence[Group]) -> str:
     return ", ".join([scenario, *groups[0].shared])
 
 
-def comparable_groups(
-    results: Iterable[RunResult], *, across_orders: bool = False
-) -> Iterator[tuple[str, list[Group]]]:
-    """The groups of each scenario, augmentation and class order, under a title that names these three; with
-    `across_orders` the groups of all class orders together."""
-    for scenario, groups in by_scenario(results, across_orders=across_orders).items():
+def comparable_groups(results: Iterable[RunResult]) -> Iterator[tuple[str, list[Group]]]:
+    """The groups of each scenario, augmentation and class order, under a title that names these three."""
+    for scenario, groups in by_scenario(results).items():
         parts: dict[tuple[str, int | str | None], list[Group]] = {}
         for group in groups:
-            parts.setdefault((group.augmentation, None if across_orders else group.order), []).append(group)
+            parts.setdefault((group.augmentation, group.order), []).append(group)
         for (augmentation, order), part in parts.items():
             title = f"{titled(scenario, part)}, augmentation {augmentation}"
             yield title + ("" if order is None else f", class order {order}"), part
