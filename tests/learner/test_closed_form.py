@@ -430,6 +430,8 @@ def test_a_bundle_in_closed_form_is_compared_with_the_network_that_is_trained_fr
     assert (zero.name, zero.num_images) == ("zero", 4)
     assert zero.num_right_before == int((answers == 0).sum())
     assert [entry.name for entry in report.held_out.new] == ["two"]
+    counts = learner.knowledge.store.statistics.counts.tolist()
+    assert counts == [20 + 20 - 4, 20, 40 - 8], "a photo that comes again, or is kept, is summed once"
 
 
 def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(
