@@ -283,7 +283,7 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
     else:
         lines.append(_measured(report))
     if report.uncompared:
-        unlimited = "no photo is kept to measure what these classes lost, so --max-drop does not limit it"
+        unlimited = "what these classes lost cannot be measured, so --max-drop does not limit it"
         lines.append(f"{unlimited}: {listed(report.uncompared)}")
     accuracies = _accuracies(report)
     if len(accuracies) > 1:

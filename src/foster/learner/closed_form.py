@@ -147,7 +147,7 @@ def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
     what = f"{counted(len(photos), 'photo')}{beside}"
     if plan.work and (num_saved := plan.work.num_saved_features()):
         what += f"; an interrupted learn saved the features of {num_saved:,}, which are used for the same photos"
-    lines = plan.lines(new, what, "pretrained, frozen", "the head follows from all photos")
+    lines = plan.lines(new, what, "pretrained, frozen", "the classifier follows from all photos")
     return events.LearnPlanned(lines, seconds)
 
 

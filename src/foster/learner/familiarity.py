@@ -19,7 +19,7 @@ KEPT_SHARE = 0.95
 
 UNFAMILIAR = (
     f"'auto' needs a classifier of two classes or more that was measured on {MIN_IMAGES} photos or more; give a "
-    "probability such as 0.7, or learn more photos (a network that is trained is measured on its validation_share)"
+    "probability such as 0.7, or learn more photos (a trained network is measured on held-out photos alone)"
 )
 
 Unknown = float | Literal["auto"] | None
