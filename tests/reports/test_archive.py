@@ -71,6 +71,12 @@ def test_looking_at_a_run_changes_nothing_in_its_folder(kept_runs):
     assert contents() == before
 
 
+def test_of_a_folder_of_bundles_the_one_in_use_is_suggested(bundle, tmp_path: Path):
+    (tmp_path / "current").symlink_to(bundle)
+    with pytest.raises(DataError, match=f"'{tmp_path}'.* did you mean '{tmp_path}/current'"):
+        open_archives([tmp_path])
+
+
 def test_a_bundle_is_judged_by_what_it_holds_out(bundle, tmp_path: Path):
     (current := tmp_path / "current").symlink_to(bundle)
     (archive,) = open_archives([current])

@@ -269,8 +269,8 @@ def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archi
     """The bundle at each path, the run of a results file, or all runs in or below a folder."""
     archives: list[Archive] = []
     for path in without_notes(user_path(path) for path in paths):
-        if (path / MANIFEST).exists():
-            archives.append(BundleArchive(path))
+        if any((folder / MANIFEST).exists() for folder in (path, path / "current")):
+            archives.append(BundleArchive(path))  # a folder of bundles is refused, with the link as advice
         else:
             archives += [RunArchive(result, data) for result in find_results([path])]
     names = [archive.name for archive in archives]
