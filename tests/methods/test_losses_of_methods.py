@@ -7,7 +7,9 @@ from torch.nn.functional import cross_entropy
 
 from foster.methods.wa import WeightAlignment
 from foster.networks.modules import is_frozen
+from foster.networks.network import Backbone
 from foster.settings.methods import WaSettings
+from foster.training.phase import Evaluate
 
 DISTILLING = ["lwf", "icarl", "wa", "bic"]
 
@@ -31,6 +33,24 @@ def test_the_loss_terms_are_those_of_the_published_runs(name: str) -> None:
             expected["L_KD"] = distillation_weight * cross_entropy(logits[:, :4] / 2, old).item()
     assert found == pytest.approx(expected, rel=1e-4)
     assert (task.exemplars is None) == is_of_new
+
+
+@pytest.mark.parametrize("name", ["finetune", *DISTILLING, "podnet", "coil", "der", "foster"])
+def test_every_loss_term_has_a_gradient_in_the_backbone_that_is_trained(name: str) -> None:
+    method = named_method(name)
+    for index in (0, 1):
+        task, num_seen = task_of(method, index), 0
+        some = task.training.select(torch.arange(0, len(task.training), 6))
+        for phase in method.phases(task):
+            if isinstance(phase, Evaluate):
+                continue
+            backbones = [part for part in phase.network.modules() if isinstance(part, Backbone)]
+            weights = [weight for weight in backbones[-1].parameters() if weight.requires_grad]
+            if weights:  # else the head alone is trained
+                num_seen += 1
+                for term in phase.objective(normalised(some.images), some.labels).values():
+                    assert torch.autograd.grad(term, weights, retain_graph=True)
+        assert num_seen == (2 if (name, index) == ("foster", 1) else 1)
 
 
 @pytest.mark.parametrize("name", DISTILLING)

@@ -103,7 +103,9 @@ def test_only_the_chosen_blocks_receive_gradients(
     if new_on_old != "finetune":
         assert (boosted.new_on_old == 0).all()
         assert (boosted.new_bias == 0).all()
-    output = boosted(images())
+    output, branch = boosted(images()), [*boosted.new_branch.parameters()]
+    for logits in (output.logits, output.new_branch_logits):  # each loss alone trains the new branch
+        assert torch.autograd.grad(logits.square().sum(), branch, retain_graph=True)
     (output.logits.square().sum() + output.new_branch_logits.square().sum()).backward()
     assert {name for name in BLOCKS if getattr(boosted, name).grad is not None} == trained
     assert all(parameter.grad is not None for parameter in boosted.new_branch.parameters())
