@@ -71,9 +71,14 @@ def test_learns_one_after_the_other_give_the_head_of_all_photos_at_once(weights:
         "a bundle does not depend on a method it has no use for"
     )
     parted.learn(digits("two", "three"))
+    before, (more, _) = parted.knowledge.store, digits("one", first=40, last=60)
+    num_right = int((before.answers[before.labels == 1] == 1).sum())
+    num_right += int((parted.classifier().all_scores(more).argmax(1) == 1).sum())
     report = parted.learn(digits("one", first=40, last=60))
     assert report.more_of == {"one": 20}
-    assert {entry.name: entry.num_images for entry in report.held_out.known}["one"] == 60, "the new ones count, too"
+    (one,) = (entry for entry in report.held_out.known if entry.name == "one")
+    assert (one.num_images, one.num_right_before) == (60, num_right), "the new ones count, too"
+    assert parted.knowledge.num_calibration_images == 180
     assert whole.class_names == parted.class_names == FOUR
     torch.testing.assert_close(direction(parted), direction(whole), rtol=1e-4, atol=1e-6)
     assert parted.knowledge.method == "closed_form"

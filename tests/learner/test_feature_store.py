@@ -30,6 +30,10 @@ def test_the_limit_of_kept_features_counts_those_of_all_learns() -> None:
     again = store.added(some_features(3, seed=1), torch.tensor([0, 1, 1]), ["a", "y", "z"], 2, 2)
     assert torch.bincount(again.kept_labels).tolist() == [2, 2]
     assert again.kept_ids == ("photo-0", "photo-1", "a", "y"), "those with the smallest ids"
+    assert again.answers.tolist() == [NOT_MEASURED] * 6
+    more = again.added(some_features(1, seed=2), torch.tensor([1]), ["b"], 2, 3)
+    assert more.kept_ids == (*again.kept_ids, "b")
+    assert more.kept_labels.tolist() == [0, 1, 0, 1, 1]
     without = store.added(some_features(1), torch.tensor([1]), ["a"], 2, 0)
     assert len(without.features) == len(without.rows) == 0, "a lower limit holds for photos of earlier learns, too"
     assert without.statistics.counts.tolist() == [2, 2]

@@ -209,7 +209,11 @@ WEIGHT, BIAS = torch.eye(4, 8) + 0.3, torch.tensor([0.2, -0.1, 0.0, 0.4])
 
 @pytest.mark.parametrize("temperature", [0.7, 2.0])
 def test_its_probability_is_nearly_the_sum_on_other_photos(temperature: float) -> None:
-    row, bias = merged_row(WEIGHT, BIAS, *course(0), [1, 3], temperature)
+    features, labels = course(0)
+    row, bias = merged_row(WEIGHT, BIAS, features, labels, [1, 3], temperature)
+    twice = torch.cat((torch.arange(len(labels)), *(labels == 0).nonzero(as_tuple=True)))
+    again = merged_row(WEIGHT, BIAS, features[twice], labels[twice], [1, 3], temperature)
+    torch.testing.assert_close(again, (row, bias), msg="every class counts the same, however many photos it has")
     features, _ = course(1)
     before = ((features @ WEIGHT.T + BIAS) / temperature).softmax(1)
     weight, biases = torch.stack([WEIGHT[0], row, WEIGHT[2]]), torch.stack([BIAS[0], bias, BIAS[2]])

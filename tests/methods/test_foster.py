@@ -294,8 +294,9 @@ def test_blocks_of_the_head_are_held_as_the_settings_say() -> None:
 
 
 def test_without_compression_the_network_grows_by_a_backbone_a_task() -> None:
-    course = follow(options(compression=False), num_tasks=3)
+    course = follow(options(compression=False, herding_features="compressed"), num_tasks=3)
     assert "compress" not in course.story
+    assert course.method.memory.num_classes == 6, "exemplars are chosen by the only network that there is"
     assert [len(network.branches) for network in course.networks] == [1, 2, 3]
     backbone = sum(parameter.numel() for parameter in build_backbone("resnet8").parameters())
     assert [network.num_parameters() for network in course.networks] == [
@@ -362,11 +363,11 @@ def test_several_branches_are_boosted_one_after_the_other_and_their_mean_is_comp
 
 
 def test_the_student_and_its_teacher_see_the_same_mixed_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    course = follow(options(compress_cutmix=1.0))
+    course = follow(options(compress_cutmix=0.25))
     compress = course.phase("compress")
     images, labels = batch_of(compress.phase)
     mixed = cutmix(images, 1.0)
-    monkeypatch.setattr("foster.methods.foster.cutmix", lambda images, share: mixed if share == 1.0 else images)
+    monkeypatch.setattr("foster.methods.foster.cutmix", lambda images, share: mixed if share == 0.25 else images)
     course.method.network.eval()
     with torch.no_grad():
         found = compress.phase.objective(images, labels)["L_BKD"].item()

@@ -202,8 +202,9 @@ def test_the_same_class_order_is_no_other_run_however_it_is_said(write_run):
         write_run("a", settings=settings(order_seed=None)),
         write_run("b", settings=settings(order_seed=1993)),
         write_run("c", seed=5, settings=settings(seed=5, order_seed=1993)),
+        write_run("other", settings=settings(order_seed=2)),
     )
-    assert [run.seeds for run in group.runs] == ["5/1993", "1993"]
+    assert [run.seeds for run in group.runs] == ["5/1993", "1993", "1993/2"]
     assert len(group.repeated) == 1
     order = ["one", "two"]
     (group,) = groups_of(

@@ -80,4 +80,6 @@ def test_random_boxes_lie_in_their_own_photo_and_have_the_area_that_was_asked_fo
 
 
 def test_the_square_in_the_middle_is_seven_eighths_of_the_shorter_side() -> None:
-    assert centre_boxes(torch.tensor([(256, 341), (512, 256)])).tolist() == [[16, 58, 224, 224], [144, 16, 224, 224]]
+    sizes = torch.tensor([(256, 341), (256, 343), (512, 256)])
+    assert centre_boxes(sizes)[:, :2].tolist() == [[16, 58], [16, 60], [144, 16]], "halves are rounded to even"
+    assert (centre_boxes(sizes)[:, 2:] == 224).all()
