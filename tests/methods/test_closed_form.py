@@ -58,6 +58,10 @@ def test_every_image_and_its_mirror_image_count_once(name: str) -> None:
     assert isinstance(network, ClosedFormNetwork)
     images = [digits()[index].new_images for index in range(2)]
     assert network.head.counts.tolist() == [2 * int(count) for each in images for count in each.class_counts() if count]
+    first = method.views(network, images[0])[0].double()  # the features that standardise those of all tasks
+    torch.testing.assert_close(network.head.mean, first.mean(0).float())
+    is_constant = first.std(0) == 0
+    torch.testing.assert_close(network.head.deviation[~is_constant], first.std(0, correction=0)[~is_constant].float())
     flipped = replace(images[0], stack=as_stack(images[0].images.flip(3)))
     (plain, mirrored), (of_flipped, _) = (method.views(network, each)[0].chunk(2) for each in (images[0], flipped))
     torch.testing.assert_close(mirrored, of_flipped)
