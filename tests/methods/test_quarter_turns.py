@@ -30,7 +30,10 @@ def test_the_loss_is_small_only_where_both_the_class_and_the_turn_are_recognised
     seen = torch.tensor([0, 4, 1, 7])  # each class has four places, one for each number of quarter turns
     assert network.loss(torch.eye(8)[seen], labels, quarters).item() < 1e-6
     for wrong in (torch.tensor([0, 4, 0, 4]), torch.tensor([0, 4, 5, 3])):
-        assert network.loss(torch.eye(8)[wrong], labels, quarters).item() > 5
+        features = torch.eye(8)[wrong].requires_grad_()
+        loss = network.loss(features, labels, quarters)
+        assert loss.item() > 5
+        assert torch.autograd.grad(loss, features)[0].any(), "the backbone learns by it"
 
 
 def test_images_are_followed_by_the_same_turned_by_one_two_and_three_quarters_in_rotation() -> None:
