@@ -132,12 +132,13 @@ class RunArchive:
     def network_after(self, task: int, variant: str | None = None) -> nn.Module:
         """A kept network, of the result or of another variant."""
         variant = self.result.result if variant is None else variant
-        path = kept_networks(self.folder).get((task, variant))
-        if path is None:
-            raise DataError(
-                f"'{self.folder}' keeps no network '{variant}' of task {task + 1}; run it with keep_networks=true"
-            )
-        weights = read_weights(path)
+        kept = kept_networks(self.folder)
+        if (task, variant) not in kept:
+            names = ", ".join(sorted({f"'{name}'" for _, name in kept}))
+            there = f"it keeps {names} of {len({task for task, _ in kept})} tasks"
+            advice = there if kept else "run it with keep_networks=true"
+            raise DataError(f"'{self.folder}' keeps no network '{variant}' of task {task + 1}; {advice}")
+        weights = read_weights(kept[task, variant])
         with explained_misfit(), torch.random.fork_rng(devices=[]):
             method = idle_method(self.settings)
             return method.network_of(variant, grown_sizes(method, self.task_sizes[: task + 1]), weights)
