@@ -76,6 +76,8 @@ def test_the_same_seed_draws_the_same_synthetic_images_and_another_seed_others(s
     torch.manual_seed(5)  # the global generator must not matter
     assert torch.equal(load("synthetic").train.images, synthetic.train.images)
     assert not torch.equal(load("synthetic", Asked(seed=1)).train.images, synthetic.train.images)
+    rows = torch.cat([synthetic.train.images, synthetic.test.images]).flatten(1)
+    assert len(torch.unique(rows, dim=0)) == len(rows)
 
 
 def test_synthetic_classes_can_be_learned(synthetic: Dataset) -> None:
@@ -90,7 +92,7 @@ IMAGES = ImageSet(torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.arange(6) % 
 @pytest.mark.parametrize(
     ("returned", "facts"),
     [
-        ((IMAGES, replace(IMAGES, class_names=("a", "c"))), "classes"),
+        ((IMAGES, replace(IMAGES, class_names=("b", "a"))), "classes"),
         ((replace(IMAGES, class_names=("a", "b", "c")),) * 2, "3 classes, not 2"),
         ((replace(IMAGES, class_names=("a", "a")),) * 2, "same name"),
         ((IMAGES, replace(IMAGES, stack=torch.zeros(6, 3, 9, 8, dtype=torch.uint8))), r"two sizes.*8.*9"),

@@ -62,6 +62,8 @@ def test_a_new_branch_starts_as_the_newest_and_the_old_ones_are_frozen(network: 
     assert torch.equal(features[:, :64], network.features(images()))
     assert torch.equal(features[:, 64:128], features[:, 128:])
     assert not torch.equal(features[:, :64], features[:, 64:128])
+    later = features[:, 64:] @ twice.head.weight[:, 64:].T + twice.head.bias
+    torch.testing.assert_close(twice.beyond(network)(images()).logits, later)
     assert twice.branches[0] is grown.branches[0]  # frozen in both, so nothing changes it
     for after, before in ((twice.branches[1], grown.branches[1]), (twice.head, grown.head)):
         assert not shares_memory(after, before)

@@ -17,6 +17,7 @@ from foster.data.photos.decode import (
     ImageError,
     Resizing,
     decode,
+    decoded_by,
     file_pixels,
     shrunk_size,
     upright_size,
@@ -300,6 +301,15 @@ def greys(given: object) -> list[int]:
 )
 def test_the_range_of_pixels_belongs_to_their_type(given: np.ndarray | torch.Tensor) -> None:
     assert greys(given) == [0, 1, 128, 255]
+
+
+def test_what_is_made_of_each_picture_has_its_position_among_all() -> None:
+    items = [noise(8, 8), b"broken", *(noise(8, width) for width in (12, 16, 20))]
+    batches = list(decoded_by(items, lambda picture: picture.width, 8, batch_size=2))
+    found = {k: width for batch in batches for k, width in zip(batch.positions, batch.results, strict=True)}
+    assert found == {0: 8, 2: 12, 3: 16, 4: 20}
+    assert [list(batch.unreadable) for batch in batches] == [[1], [], []]
+    assert [batch.num_done for batch in batches] == [2, 4, 5]
 
 
 def test_true_is_white() -> None:

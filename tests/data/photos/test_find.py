@@ -12,6 +12,7 @@ import torch
 from photo_folders import write_classes
 from PIL import Image
 
+from foster.data.images import ImageSet
 from foster.data.photos.decode import ImageError, Resizing, decode
 from foster.data.photos.find import (
     as_items,
@@ -182,6 +183,17 @@ def test_labels_that_name_no_class_are_refused_in_one_line(labels: object, messa
 def test_the_same_labels_in_any_form_are_the_same_classes(labels: object) -> None:
     found = find_photos((np.zeros((3, 4, 4), np.uint8), labels))
     assert found.labels == ("3", "1", "2")
+
+
+def test_three_axes_are_one_image_where_the_channels_are_in_their_place_else_grey_images() -> None:
+    shapes = {(3, 4, 5): 3, (4, 5, 3): 1}
+    assert {shape: len(as_items(np.zeros(shape, np.uint8))) for shape in shapes} == shapes
+    assert [len(as_items(torch.zeros(shape))) for shape in ((3, 4, 5), (5, 4, 5))] == [1, 5]
+
+
+def test_an_image_set_keeps_the_class_of_each_image() -> None:
+    images = ImageSet(torch.zeros(3, 3, 4, 4, dtype=torch.uint8), torch.tensor([1, 0, 1]), ("cat", "dog"))
+    assert find_photos(images).labels == ("dog", "cat", "dog")
 
 
 def test_a_folder_gives_one_class_a_subfolder_in_natural_order(tmp_path: Path) -> None:

@@ -158,12 +158,18 @@ def test_what_cannot_be_read_is_left_out_and_told(folder: Path) -> None:
     assert isinstance(told[0], events.Decoding)
 
 
-def test_photos_go_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_photos_go_where_there_is_room_for_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "_available_memory", lambda: 1000.0)
     assert PhotoLoader(32, 40).choose(600) == "host"
     assert PhotoLoader(32, 40, cache=Path()).choose(800) == "disk"
     with pytest.raises(DataError, match=r"engine\.photo_cache=FOLDER"):
         PhotoLoader(32, 40).choose(800)
+    monkeypatch.setattr(store_module, "LOADED_AT_ONCE", 5)
+    needed: list[int] = []
+    monkeypatch.setattr(PhotoLoader, "choose", lambda loader, num_bytes: needed.append(num_bytes) or "host")
+    photos = PhotoStack.of(files_of(folder), PhotoLoader(32, 40))
+    photos.readable()
+    assert needed == [pytest.approx(3 * photos.stores[0].sizes.prod(1).sum(), rel=0.5)]
 
 
 def test_selected_and_joined_stacks_share_pixels_and_give_the_same_images(folder: Path) -> None:
@@ -332,7 +338,11 @@ def test_a_photo_stays_in_its_stratum_where_there_is_room() -> None:
 # On disk
 
 
-def test_photos_on_disk_are_the_same_and_their_files_are_gone(folder: Path, large: Path, tmp_path: Path) -> None:
+def test_photos_on_disk_are_the_same_and_their_files_are_gone(
+    folder: Path, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "LOADED_AT_ONCE", 12)
+    monkeypatch.setattr(store_module, "LOADED_TOGETHER", 4)
     resizing, cache = Resizing(SIDE, SIDE), tmp_path / "cache"
     cache.mkdir()
     plain, on_disk = (
