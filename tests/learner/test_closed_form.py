@@ -162,6 +162,7 @@ def test_with_sums_alone_the_head_is_the_same(weights: Path, tmp_path: Path) -> 
     assert [report.is_estimated for report in reports] == [False, True]
     for learner in learners:
         assert learner.knowledge.familiarity is not None
+        assert len(learner.knowledge.familiarity.statistics.counts) == learner.knowledge.num_classes == 2
         learner.forget("both")
         assert learner.knowledge.familiarity is None, "with one class, nothing is unknown"
 

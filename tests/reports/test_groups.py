@@ -194,6 +194,8 @@ def test_the_same_recipe_and_seed_counts_once_and_the_tables_say_so_below_them(w
     summary, *_ = summary_grids(results, across_orders=True)
     assert summary.note.endswith(f": {paths[2].parent}")
     assert summary.best, "the rows can be compared all the same"
+    assert summary.rows[0][summary.header.index("n")] == "2"
+    assert summary_records(results, across_orders=True)[0]["n"] == 2
     assert accuracy_grids(results)[0].note.endswith(summary.note)
 
 

@@ -149,4 +149,5 @@ def test_a_bundle_that_cannot_be_loaded_is_tried_again_and_told_once(
     link.unlink()
     link.symlink_to("v2")
     asyncio.run(watched())
+    current.look()
     assert (current.now.name, current.num_swaps) == ("v2", 1)

@@ -46,7 +46,8 @@ def test_a_full_queue_refuses_at_once_and_takes_again_when_there_is_room(
         assert (await client.get("/health")).status_code == 200
         is_released.set()
         assert [(await task).status_code for task in waiting] == [200, 200, 200]
-        assert (await client.post("/predict", content=photo())).status_code == 200
+        assert (await client.post("/predict", files=three)).status_code == 200
+        assert service.num_in_work == 0
         many = [("file", (f"{k}.png", photo())) for k in range(4)]
         assert (await client.post("/predict", files=many)).status_code == 413
 

@@ -1,5 +1,6 @@
 import json
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,7 @@ def test_ranges_are_drawn_from_together_the_same_each_time_and_more_samples_add_
     assert drawn(3)[:3] == drawn(5)[:3] == [(1, rate, size) for _, rate, size in drawn(5)[5:8]]
     assert all(0.01 <= rate <= 0.3 and 32 <= size <= 128 for _, rate, size in drawn(5))
     assert sum(rate < 0.055 for _, rate, _ in drawn(40)) in range(25, 56), "half of 80, evenly in the logarithm"
+    assert {(rate < 0.055, size < 80) for _, rate, size in drawn(40)} == set(product((True, False), repeat=2))
 
 
 @pytest.mark.parametrize(
