@@ -91,6 +91,12 @@ def test_another_image_waits_in_another_epoch() -> None:
     assert set(waiting) == {0, 1, 2, 3, 4}
 
 
+def test_resident_and_streamed_feeds_give_the_same_batches() -> None:
+    feeds = (of(numbered(20), SHIFT, 4, ADDRESS, CPU, 2, has_rows=True) for of in (ResidentFeed, StreamedFeed))
+    for first, second in zip(*(feed.batches(1) for feed in feeds), strict=True):
+        assert all(torch.equal(*pair) for pair in zip(first.tensors(), second.tensors(), strict=True))
+
+
 def test_order_and_augmentation_depend_on_seed_task_phase_and_epoch_alone() -> None:
     feed = feed_of(40, augmentation=SHIFT)
     first = list(feed.batches(3))

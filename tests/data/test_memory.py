@@ -33,6 +33,8 @@ def test_select_herds_each_class_by_its_features(digits: ImageSet) -> None:
     for class_id, images in chosen.items():
         candidates = digits.of_classes(class_id, class_id + 1).images
         assert torch.equal(images.images, candidates[greedy_reference(pixels(candidates).double().numpy(), 10)])
+    at_random = select(pixels, digits, [2, 5], 10, "random", generator(Address(0, "memory")))
+    assert not any(torch.equal(at_random[class_id].images, chosen[class_id].images) for class_id in chosen)
 
 
 def test_a_borrowed_memory_copies_no_image_and_leaves_the_memory_as_it_is() -> None:

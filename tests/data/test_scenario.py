@@ -109,6 +109,13 @@ def test_the_two_parts_are_the_whole_and_share_nothing() -> None:
         assert torch.equal(part.labels, images.labels[positions])
 
 
+def test_each_task_of_a_dataset_gives_its_share_of_each_class() -> None:
+    tasks = torch.arange(60) % 3
+    train, validation = hold_out(replace(numbered(30, 30), beside={"task": tasks}), 0.2, seed=3, is_given=True)
+    left, taken = ((part.labels + 2 * part.beside["task"]).bincount() for part in (train, validation))
+    assert taken.tolist() == [round(0.2 * count) for count in (left + taken).tolist()]
+
+
 def test_the_choice_depends_on_the_seed_alone() -> None:
     images = numbered(40, 40)
     first = numbers(hold_out(images, 0.3, seed=3)[1])

@@ -11,7 +11,7 @@ from foster.data.download import Follower
 from foster.errors import DataError, DeviceError, SettingsError
 from foster.experiment.engine import build_engine
 from foster.experiment.folder import RunFolder
-from foster.experiment.parts import build_loader, build_method, check_data, check_parts, load_scenario
+from foster.experiment.parts import build_loader, build_method, check_data, check_parts, load_scenario, normalisation
 from foster.experiment.run import Experiment
 from foster.networks import build_backbone
 from foster.networks.adapted import IMAGENET_MEAN, IMAGENET_STD
@@ -40,7 +40,10 @@ def test_a_run_begins_with_pretrained_weights_and_is_gentle_with_them(tmp_path: 
     choice = check_parts(settings)
     assert (choice.mean, choice.std, choice.is_pretrained) == (IMAGENET_MEAN, IMAGENET_STD, True)
     engine = build_engine(settings.engine, "cpu", choice.mean, choice.std)
-    method = build_method(settings, load_scenario(settings), engine, Follower())
+    scenario = load_scenario(settings)
+    assert normalisation(choice, scenario) == (IMAGENET_MEAN, IMAGENET_STD)
+    assert normalisation(check_parts(tiny_settings()), scenario) == (scenario.mean, scenario.std)
+    method = build_method(settings, scenario, engine, Follower())
     assert torch.equal(method.new_backbone().state_dict()["stem.0.weight"], trained.state_dict()["stem.0.weight"])
     assert method.settings.first.learning_rate == pytest.approx(0.01)
     assert settings.published()["weights"] == file.name

@@ -118,7 +118,8 @@ def test_confidence_that_nobody_compared_is_not_used_silently(recwarn: pytest.Wa
 
 
 def test_the_report_and_the_history_tell_what_happened(learner: Learner) -> None:
-    report = learner.learn(digits("two", "three"), epochs_scale=0.02)
+    told: list[Event] = []
+    report = learner.learn(digits("two", "three"), epochs_scale=0.02, listener=told.append)
     assert [entry.name for entry in report.held_out.known] == ["zero", "one"]
     assert [entry.name for entry in report.held_out.new] == ["two", "three"]
     assert report.num_trained + report.num_held_out == 80
@@ -127,6 +128,8 @@ def test_the_report_and_the_history_tell_what_happened(learner: Learner) -> None
     )
     assert report.variants.keys() == {"boosted", "compressed"}
     assert report.variants["compressed"] == report.held_out.accuracy
+    (boosted,) = [event for event in told if isinstance(event, Evaluated)]
+    assert report.variants["boosted"] == pytest.approx((boosted.old_accuracy + boosted.new_accuracy) / 2)
     assert {check.kind for check in report.checks} == {"held-out", "exemplar"}
     first, second = learner.knowledge.history
     assert second["new_classes"] == ["two", "three"]

@@ -79,6 +79,11 @@ def test_random_boxes_lie_in_their_own_photo_and_have_the_area_that_was_asked_fo
     assert abs(share.mean() - 0.375) < 0.01
 
 
+def test_a_photo_too_narrow_for_every_try_gives_the_largest_rectangle_in_its_middle() -> None:
+    found = random_boxes(torch.tensor([(90, 700), (700, 90)]), (0.9, 1.0), torch.Generator().manual_seed(0))
+    assert found.tolist() == [[0, 290, 90, 120], [290, 0, 120, 90]]
+
+
 def test_the_square_in_the_middle_is_seven_eighths_of_the_shorter_side() -> None:
     sizes = torch.tensor([(256, 341), (256, 343), (512, 256)])
     assert centre_boxes(sizes)[:, :2].tolist() == [[16, 58], [16, 60], [144, 16]], "halves are rounded to even"
