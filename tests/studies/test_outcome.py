@@ -60,6 +60,8 @@ def test_each_kind_of_claim_is_measured(claim: Claim, expected: str, outcome: Ou
         (1.5, None, "holds"),
         (None, 10.5, "holds"),
         (3.0, None, "too little data"),
+        (8.0, None, "too little data"),
+        (None, 4.0, "too little data"),
         (10.5, None, "does not hold"),
         (None, 1.5, "does not hold"),
         (None, None, "–"),
@@ -80,6 +82,8 @@ def test_the_margin_of_a_difference_is_of_the_paired_differences_where_the_seeds
     small, large = outcome.runs["small"], outcome.runs["large"]
     assert Finding.of(claim, outcome.runs).margin == pytest.approx(4.0), "differences of 8 and 4"
     assert Finding.of(claim, {"small": small, "large": large[::-1]}).margin == pytest.approx(4.0)
+    fewer = Finding.of(claim, {"small": small, "large": large[:1]})
+    assert (fewer.n, fewer.margin) == (1, 1.0), "of one run"
     other_seeds = [replace(run, seed=run.seed + 5) for run in large]
     assert Finding.of(claim, {"small": small, "large": other_seeds}).margin == pytest.approx(8**0.5)
 
@@ -97,16 +101,17 @@ def test_seeds_that_agree_by_chance_have_the_margin_of_one_run_divided_by_the_ro
 
 
 def test_a_difference_of_one_run_each_below_the_error_of_the_test_set_is_too_little_data(write_run):
-    def verdict(dataset: str) -> str:
+    def found(dataset: str) -> Finding:
         pairs = (("first", 92.0), ("second", 90.0))
         runs = {
             name: [read_result(write_run(name, accuracy=(90.0, last), settings={"dataset": dataset}))]
             for name, last in pairs
         }
-        return Finding.of(Claim(text="", low=0, metric="final", first="first", second="second"), runs).verdict
+        return Finding.of(Claim(text="", low=0, metric="final", first="first", second="second"), runs)
 
-    assert verdict("cifar100") == "holds"
-    assert verdict("digits") == "too little data", "2 points of 355 images"
+    assert found("cifar100").verdict == "holds"
+    assert found("digits").verdict == "too little data", "2 points of 355 images"
+    assert found("digits").margin == pytest.approx(((92 * 8 + 90 * 10) / 355) ** 0.5)
 
 
 def test_a_study_of_several_presets_has_the_papers_numbers_beside_ours(write_run):
