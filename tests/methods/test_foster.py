@@ -298,6 +298,7 @@ def test_without_compression_the_network_grows_by_a_backbone_a_task() -> None:
     assert "compress" not in course.story
     assert course.method.memory.num_classes == 6, "exemplars are chosen by the only network that there is"
     assert [len(network.branches) for network in course.networks] == [1, 2, 3]
+    assert (course.method.result_name, len(course.method.new_network([2] * 3).branches)) == ("boosted", 3)
     backbone = sum(parameter.numel() for parameter in build_backbone("resnet8").parameters())
     assert [network.num_parameters() for network in course.networks] == [
         backbone * (task + 1) + 2 * (task + 1) * (64 * (task + 1) + 1) for task in range(3)
