@@ -10,7 +10,7 @@ from registries import registries_kept
 from torch.nn import functional
 
 from foster.data.images import ImageSet
-from foster.data.sources import Dataset, load, load_unlabeled, register_dataset
+from foster.data.sources import Dataset, arrivals, load, load_unlabeled, register_dataset, task_counts
 from foster.errors import DataError
 from foster.settings.datasets import CATALOGUE, Asked, SyntheticSettings, dataset_facts
 
@@ -84,6 +84,13 @@ def test_synthetic_classes_can_be_learned(synthetic: Dataset) -> None:
     means = torch.stack([synthetic.train.of_classes(k, k + 1).images.float().mean(0) for k in range(10)]).flatten(1)
     nearest = torch.cdist(synthetic.test.images.flatten(1).float(), means).argmin(1)
     assert float((nearest == synthetic.test.labels).float().mean()) > 0.9
+
+
+def test_classes_arrive_in_the_order_of_the_datasets_own_tasks() -> None:
+    labels, tasks = torch.tensor([2, 0, 2, 1, 2]), torch.tensor([0, 1, 0, 2, 2])
+    train = ImageSet(torch.zeros(5, 3, 4, 4, dtype=torch.uint8), labels, ("a", "b", "c"), {"task": tasks})
+    assert arrivals(train) == ((2, 0, 1), (1, 1, 1))
+    assert task_counts(train) == ((2,), (0, 1), (1, 0, 1))
 
 
 IMAGES = ImageSet(torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.arange(6) % 2, ("a", "b"))

@@ -48,6 +48,8 @@ def test_a_key_of_foster_whose_default_a_method_changes_has_no_effect_on_that_me
     monkeypatch.setitem(METHOD_SETTINGS, "mine", Mine)
     settings = load_settings("digits", ["method=mine", "foster.beta_boost=0.5", "foster.compress.epochs=7"])
     assert (settings.options.beta_boost, settings.options.compress.epochs) == (0.9, 7)
+    both = load_settings("digits", ["method=mine", "mine.compress.epochs=9", "foster.compress.epochs=7"])
+    assert both.options.compress.epochs == 9, "its own section is laid over that of foster"
     assert "mine.beta_boost" in settings.why_unused("foster.beta_boost")
     used = ["mine.beta_boost", "foster.compress.epochs", "foster.boost.epochs", "mine.boost"]
     assert not any(map(settings.why_unused, used))
