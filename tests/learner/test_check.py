@@ -90,7 +90,8 @@ def test_everything_that_is_wrong_is_found_once(photos: Path) -> None:
     test = photos.parent / "test"
     (test / "star").mkdir(parents=True)
     Image.open(photos / "star" / "6.png").save(test / "star" / "known.jpg", quality=80)
-    Image.new("RGB", (120, 80), (9, 200, 30)).save(test / "star" / "other.png")
+    for name in ("other", "again"):  # twice among the test photos alone
+        Image.new("RGB", (120, 80), (9, 200, 30)).save(test / "star" / f"{name}.png")
     report = check_photos(photos, test=test)
     assert found(report) == {
         "unreadable": [{"house/broken.jpg"}],
