@@ -438,6 +438,8 @@ def test_a_bundle_in_closed_form_is_compared_with_the_network_that_is_trained_fr
     assert [entry.name for entry in report.held_out.new] == ["two"]
     counts = learner.knowledge.store.statistics.counts.tolist()
     assert counts == [20 + 20 - 4, 20, 40 - 8], "a photo that comes again, or is kept, is summed once"
+    given = {image_id(image) for image in torch.cat((digits("one", last=20)[0], again[0]))} | earlier
+    assert set(learner.knowledge.store.ids) == given - {image_id(image) for image in held_out.images}
 
 
 def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(

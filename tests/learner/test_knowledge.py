@@ -1,5 +1,6 @@
 """What a learner knows: as a classifier, and back from a bundle."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,15 @@ def mean_by_hand(knowledge: Knowledge, images: Tensor) -> Tensor:
     return functional.normalize(functional.normalize(features).mean(0), dim=0)
 
 
-def test_the_nearest_mean_is_that_of_the_exemplars_and_not_of_held_out_images() -> None:
+def test_a_classifier_is_calibrated_and_its_nearest_means_are_those_of_the_exemplars_alone() -> None:
     learner = small_learner("icarl")
     learner.learn(digits("zero", "one"))
     knowledge = learner.knowledge
-    found = knowledge.classifier(torch.device("cpu")).class_means
+    classifier = replace(knowledge, temperature=2.0).classifier(torch.device("cpu"))
+    images = digits("zero", "one", first=40, last=45)[0]
+    expected = (classifier.all_scores(images) / 2).softmax(1)
+    torch.testing.assert_close(classifier.probabilities(images), expected, rtol=1e-4, atol=1e-6)
+    found = classifier.class_means
     of_exemplars, of_held_out = (
         torch.stack([mean_by_hand(knowledge, memory.stack_of(class_id).tensor) for class_id in range(2)])
         for memory in (knowledge.exemplars.memory(), knowledge.held_out.memory())

@@ -2,7 +2,9 @@
 
 import copy
 import shutil
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from foster.errors import SettingsError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.learner import Learner
 from foster.learner.plan import quotas
+from foster.learner.train import Forecast, fitted_scale
 from foster.learner.training_plan import is_held_out, kept_held_out
 from foster.networks import build_backbone
 from foster.training.phase import Phase
@@ -133,6 +136,14 @@ def test_where_no_class_is_new_nothing_is_aligned() -> None:
     report = learner.learn(digits("one", first=50, last=90), listener=told.append)
     assert [event.phase for event in told if isinstance(event, PhaseStarted)] == ["boost", "compress"]
     assert (report.new_classes, report.more_of) == ((), {"one": 40})
+
+
+def test_a_time_is_shared_out_between_the_epochs_and_the_rest() -> None:
+    plan = planned(small_learner(epochs_scale=0.2), digits("zero", "one"))
+    plan = replace(plan, began=time.monotonic() - 15)
+    ahead = Forecast(((10, 6.0),), beside=15)
+    assert fitted_scale(plan, ahead, minutes=1) == pytest.approx(0.1, abs=0.01), "30 of 60 seconds are left"
+    assert fitted_scale(plan, ahead, minutes=60) == 1
 
 
 def random_images(*counts: int, seed: int = 0) -> ImageSet:
