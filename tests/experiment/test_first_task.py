@@ -67,6 +67,7 @@ def test_what_comes_after_the_first_task_may_differ(whole: Path):
         (("order_seed=4",), "order_seed = 1993 and not 4"),
         (("foster.first.epochs=9",), "first.epochs = 200 and not 9"),
         (("base_classes=3",), "base_classes = 2 and not 3"),
+        (("task_sizes=[3, 3]",), "base_classes = 2 and not 3"),
         (("augmentation=none",), "augmentation"),
         (("method=ridge", "ridge.first.epochs=9"), "first.epochs = 200 and not 9"),
         (("method=slda", "slda.first_turns=beside"), "first_turns = 'none' and not 'beside'"),

@@ -47,6 +47,10 @@ def test_what_the_folder_of_results_has_is_not_trained(tmp_path: Path):
     average = f"{known['average_incremental_accuracy']:.2f}"
     assert f"| wa | 1 | {average} | 67.08 |" in (tmp_path / "out" / "study.md").read_text(), "beside the paper's number"
     assert not list(tmp_path.glob("out/*/settings.toml"))
+    seeds = ["methods=foster", "order_seed=1993", "seed=1,2", *part[2:], "--out", str(tmp_path / "seeds")]
+    done = CliRunner().invoke(app, ["study", "table-1", *seeds])
+    assert done.exit_code == 0, done.output
+    assert "| foster | 2 | 72.63 ± 0.81 | 72.90 |" in (tmp_path / "seeds" / "study.md").read_text()
 
 
 def test_only_finished_results_of_the_same_plug_ins_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -146,7 +146,7 @@ def as_onnx(module: Exported, example: Tensor) -> tuple[bytes, Run]:
         import onnxscript  # noqa: F401 (torch needs it to export)
     except ImportError as error:
         raise SettingsError(f"ONNX export needs {error.name}: pip install 'foster-cil[export]'") from None
-    batch = torch.export.Dim("batch", min=1)
+    batch = torch.export.Dim("batch")
     program = torch.onnx.export(
         module,
         (example,),
