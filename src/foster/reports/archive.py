@@ -135,8 +135,8 @@ class RunArchive:
         kept = kept_networks(self.folder)
         if (task, variant) not in kept:
             names = ", ".join(sorted({f"'{name}'" for _, name in kept}))
-            there = f"it keeps {names} of {len({task for task, _ in kept})} tasks"
-            advice = there if kept else "run it with keep_networks=true"
+            num_tasks = len({task for task, _ in kept})
+            advice = f"it keeps {names} of {num_tasks} tasks" if kept else "run it with keep_networks=true"
             raise DataError(f"'{self.folder}' keeps no network '{variant}' of task {task + 1}; {advice}")
         weights = read_weights(kept[task, variant])
         with explained_misfit(), torch.random.fork_rng(devices=[]):
