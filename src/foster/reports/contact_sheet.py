@@ -29,8 +29,6 @@ MOST_PICTURES = 600
 CAPTION_LENGTH = 13
 """The most letters of a caption."""
 
-FORMATS = {".png", ".jpg", ".jpeg", ".webp"}
-
 
 class Tile(NamedTuple):
     """A picture, decoded when it is drawn, above a caption."""
@@ -49,9 +47,9 @@ class Section(NamedTuple):
 
 
 def check_place(path: Path) -> None:
-    """Refuse a path that has a wrong ending or cannot be written, before anything is computed; its folder is made."""
-    if path.suffix.lower() not in FORMATS:
-        raise FolderError(f"cannot write '{path}': its name must end in {', '.join(sorted(FORMATS))}")
+    """Refuse a path that does not end in .png or cannot be written, before anything is computed; its folder is made."""
+    if path.suffix.lower() != ".png":  # other formats limit the height
+        raise FolderError(f"cannot write '{path}': its name must end in .png")
     check_outside(path)
     with written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -146,11 +144,7 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
     for position, (text, colour) in enumerate(legend):
         write((MARGIN + 3 * position * pitch_x, top), text, colour, 13)
     buffer = BytesIO()
-    try:
-        sheet.save(buffer, Image.registered_extensions()[path.suffix.lower()])
-    except (OSError, ValueError):
-        size = f"{sheet.width:,} x {sheet.height:,} pixels"
-        raise FolderError(f"cannot write '{path}': {size} are too many for {path.suffix}; name a .png") from None
+    sheet.save(buffer, "PNG")
     write_bytes(path, buffer.getvalue())
 
 
