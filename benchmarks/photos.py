@@ -73,7 +73,7 @@ def plain(roots: Tensor, labels: Tensor) -> Scores:
 
 
 def of_few(roots: Tensor, labels: Tensor) -> Scores:
-    weight, bias = discriminants_of_few(sums(roots, labels), 0.5)
+    weight, bias = discriminants_of_few(sums(roots, labels))
     return lambda asked: asked @ weight.T + bias
 
 
