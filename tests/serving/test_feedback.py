@@ -120,7 +120,7 @@ def test_photos_wait_in_the_order_of_their_names_until_they_have_a_label(tmp_pat
 def test_a_photo_that_claims_an_absurd_size_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = PhotosToLabel(queue(tmp_path / "queue", 1), FeedbackFolder(tmp_path / "feedback"))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1)
-    assert waiting.all() == []
+    assert waiting.all() == {}
 
 
 def test_a_preview_is_small_and_upright() -> None:
@@ -149,5 +149,5 @@ def test_a_file_that_cannot_be_read_is_looked_at_once_and_a_huge_one_not_at_all(
     monkeypatch.setattr(feedback_module, "read_limited", read)
     waiting = PhotosToLabel(folder, FeedbackFolder(tmp_path / "feedback"))
     for _ in range(3):
-        assert [entry.name for entry in waiting.all()] == ["1-photo.png"]
+        assert [path.name for path in waiting.all().values()] == ["1-photo.png"]
     assert sorted(opened) == ["1-photo.png", "broken.png", "huge.png"]

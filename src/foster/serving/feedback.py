@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from PIL import Image
 from pydantic import BaseModel, Field
@@ -105,12 +104,9 @@ class FeedbackFolder:
             folder.rmdir()
 
 
-class PhotoToLabel(NamedTuple):
-    """`photo` is its name in the feedback folder, `name` that of its file."""
-
-    photo: str
-    name: str
-    path: Path
+class PhotoToLabel(BaseModel):
+    photo: str = Field(description="The photo's name in the feedback folder.")
+    name: str = Field(description="The name of its file.")
 
 
 class PhotosToLabel:
@@ -120,25 +116,26 @@ class PhotosToLabel:
         self._folder = folder
         self._feedback = feedback
 
-    def all(self) -> list[PhotoToLabel]:
-        """Every photo once, including those that have a label."""
-        by_hash: dict[str, PhotoToLabel] = {}
+    def all(self) -> dict[str, Path]:
+        """The file of every photo, by its name in the feedback folder; including those that have a label."""
+        files: dict[str, Path] = {}
         for path in find_files(self._folder).images[:MOST_SHOWN]:
             with suppress(OSError):
                 facts = path.stat()
                 photo = _photo(path, facts.st_mtime_ns, facts.st_size)
                 if photo is not None:
-                    by_hash.setdefault(photo, PhotoToLabel(photo, shown(path.name), path))
-        return list(by_hash.values())
+                    files.setdefault(photo, path)
+        return files
 
     def left(self) -> list[PhotoToLabel]:
         """The photos without a label."""
         labelled = {photo for photos in self._feedback.photos().values() for photo in photos}
-        return [entry for entry in self.all() if entry.photo not in labelled]
+        files = self.all().items()
+        return [PhotoToLabel(photo=photo, name=shown(path.name)) for photo, path in files if photo not in labelled]
 
     def content(self, photo: str) -> bytes | None:
         """The content of a photo's file; None if there is no such photo."""
-        path = next((entry.path for entry in self.all() if entry.photo == photo), None)
+        path = self.all().get(photo)
         try:
             return None if path is None else read_limited(path, MAX_FILE_BYTES)
         except OSError:

@@ -13,7 +13,7 @@ from foster.data.photos.decode import ImageError, decode_photo
 from foster.errors import DataError
 from foster.learner.familiarity import Unknown
 from foster.learner.prediction import Prediction
-from foster.serving.feedback import FeedbackFolder, PhotosToLabel, StoredPhoto, preview
+from foster.serving.feedback import FeedbackFolder, PhotosToLabel, PhotoToLabel, StoredPhoto, preview
 from foster.serving.served import MOST_CLASSES, Served
 from foster.serving.service import RunningService, Service
 from foster.version import __version__
@@ -93,13 +93,8 @@ class FeedbackCounts(BaseModel):
     classes: dict[str, int]
 
 
-class WaitingPhoto(BaseModel):
-    photo: str
-    name: str
-
-
 class WaitingPhotos(BaseModel):
-    photos: list[WaitingPhoto]
+    photos: list[PhotoToLabel]
 
 
 class NewLabel(BaseModel):
@@ -268,8 +263,7 @@ async def take_back(photo: str, service: RunningService, feedback: Feedback) -> 
 @router.get("/to-label")
 async def list_to_label(service: RunningService, queue: Queue) -> WaitingPhotos:
     """The photos that wait for a label, in the order of their names, which is that of `foster label-next --copy`."""
-    left = await service.in_thread(queue.left)
-    return WaitingPhotos(photos=[WaitingPhoto(photo=entry.photo, name=entry.name) for entry in left])
+    return WaitingPhotos(photos=await service.in_thread(queue.left))
 
 
 @router.get("/to-label/{photo}", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}})
