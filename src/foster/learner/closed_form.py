@@ -145,8 +145,6 @@ def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
                 classifier.features(torch.stack(images)[torch.arange(num_at_once) % len(images)])
                 seconds += (time.monotonic() - began) * len(photos) / num_at_once
     what = f"{counted(len(photos), 'photo')}{beside}"
-    if plan.work and (num_saved := plan.work.num_saved_features()):
-        what += f"; an interrupted learn saved the features of {num_saved:,}, which are used for the same photos"
     lines = plan.lines(new, what, "pretrained, frozen", "the classifier follows from all photos")
     return events.LearnPlanned(lines, seconds)
 

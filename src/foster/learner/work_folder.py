@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
@@ -94,14 +94,6 @@ class WorkFolder:
         with suppress(OSError, SafetensorError):
             return load_file(self._features_file(key))["features"]
         return None
-
-    def num_saved_features(self) -> int:
-        """The number of photos of which an interrupted `learn` has saved the features."""
-        count = 0
-        for path in self.checkpoints.folder.glob("features-*.safetensors"):
-            with suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
-                count += file.get_slice("features").get_shape()[0]
-        return count
 
     def save_features(self, key: str, features: Tensor) -> None:
         write_bytes(self._features_file(key), save({"features": features}))
