@@ -105,7 +105,7 @@ class Decisions(NamedTuple):
     operations: NDArray[np.int64]  # positions in OPERATIONS, or -1 for nothing
     magnitudes: NDArray[np.float64]  # with sign
 
-    def part(self, images: slice | NDArray[np.int64]) -> "Decisions":
+    def part(self, images: slice) -> "Decisions":
         return Decisions(self.operations[images], self.magnitudes[images])
 
 

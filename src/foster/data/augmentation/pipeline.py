@@ -11,7 +11,6 @@ from itertools import islice
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from foster.data.augmentation import autoaugment
@@ -25,10 +24,7 @@ CHUNK_PIXELS = {"cpu": 1 << 19, "cuda": 1 << 23}
 """Images are augmented in chunks of this many pixels, so that temporary tensors fit into a CPU's cache or a GPU's
 memory."""
 
-Part = slice | NDArray[np.int64]
-"""A part of a set of images: a slice, or positions."""
-
-Change = Callable[[Part, bool], Sequence[Work]]
+Change = Callable[[slice, bool], Sequence[Work]]
 """(part, whether kernels can be used) -> the work for that part: one kind of augmentation whose random numbers are
 drawn."""
 
@@ -48,7 +44,7 @@ class Changes:
         chunks = [self.done_to(images[part], part) for part in _chunks(images)]
         return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
 
-    def done_to(self, images: Tensor, part: Part) -> Tensor:
+    def done_to(self, images: Tensor, part: slice) -> Tensor:
         """The augmented `images`, which are the part `part` of the set. `images` is not changed."""
         has_kernels = can_operate(images)
         works = [work for change in self._changes for work in change(part, has_kernels)]
