@@ -48,8 +48,8 @@ def test_pairs_have_no_pictures_where_the_images_are_gone(kept_runs, monkeypatch
 
 def test_a_photo_without_an_answer_is_no_mistake(bundle, monkeypatch):
     (archive,) = open_archives([bundle])
-    labels, predicted = archive.tested_predictions()
-    monkeypatch.setattr(archive, "tested_predictions", lambda: (labels, np.full_like(predicted, -1)))
+    predicted, confidence = archive.tested_answers()
+    monkeypatch.setattr(archive, "tested_answers", lambda: (np.full_like(predicted, -1), confidence))
     assert surest_mistakes(archive) == ([], 0)
 
 
@@ -74,10 +74,9 @@ def test_in_closed_form_answers_and_their_confidence_are_those_without_the_photo
     (archive,) = open_archives([tmp_path / "bundle"])
     labels, predicted = archive.predictions()
     assert np.bincount(labels).tolist() == [12] * 4, "all photos are measured"
-    kept_labels, kept = archive.tested_predictions()
+    kept_labels, (kept, confidence) = archive.tested.labels.numpy(), archive.tested_answers()
     assert len(kept) == 16, "some are kept"
     assert (kept >= 0).all()
-    confidence = archive.tested_confidence()
     assert ((confidence >= 0.25) & (confidence <= 1)).all(), "the best of four classes"
     found, num_wrong = surest_mistakes(archive)
     assert len(found) == num_wrong == int((kept_labels != kept).sum()) <= int((labels != predicted).sum())

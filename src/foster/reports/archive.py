@@ -27,6 +27,7 @@ from foster.experiment.results import RESULTS, RunResult, find_results, without_
 from foster.learner.calibration import probabilities
 from foster.learner.classifier import one_thread
 from foster.learner.closed_form import solve
+from foster.learner.feature_store import FeatureStore
 from foster.learner.knowledge import Knowledge
 from foster.learner.learner import Learner
 from foster.methods.refresh import grown_sizes
@@ -191,6 +192,12 @@ class BundleArchive:
         return knowledge
 
     @property
+    def _store(self) -> FeatureStore:
+        store = self._knowledge.store
+        assert store is not None, "a bundle in closed form is not loaded without"
+        return store
+
+    @property
     def is_closed_form(self) -> bool:
         return self._knowledge.is_closed_form
 
@@ -213,38 +220,28 @@ class BundleArchive:
         return values
 
     def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        store = self._knowledge.store
-        if self.is_closed_form and store is not None:
-            is_measured = store.answers >= 0
-            if not bool(is_measured.any()):
-                raise DataError(f"bundle '{self.folder}' keeps no features, on which its accuracy is measured")
-            return store.labels[is_measured].numpy(), store.answers[is_measured].numpy()
-        return self.tested_predictions()
+        if not self.is_closed_form:
+            return self.tested.labels.numpy(), self.probabilities.argmax(1)
+        is_measured = self._store.answers >= 0
+        if not bool(is_measured.any()):
+            raise DataError(f"bundle '{self.folder}' keeps no features, on which its accuracy is measured")
+        return self._store.labels[is_measured].numpy(), self._store.answers[is_measured].numpy()
 
-    def tested_predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """True and predicted class ids of the images of `tested`; -1 where there is no prediction."""
-        labels, store = self.tested.labels, self._knowledge.store
-        if not self.is_closed_form or store is None:
-            return labels.numpy(), self.probabilities.argmax(1)
-        answers = dict(zip(zip(store.labels.tolist(), store.ids, strict=True), store.answers.tolist(), strict=True))
-        photos = zip(labels.tolist(), self.tested.stack.ids(), strict=True)
-        return labels.numpy(), np.array([answers.get(photo, -1) for photo in photos], dtype=np.int64)
-
-    def tested_confidence(self) -> NDArray[np.float32]:
-        """The probability of each predicted class of `tested_predictions`; NaN where it is not known. In closed form it
-        is that of a classifier of all other photos."""
-        knowledge = self._knowledge
-        store = knowledge.store
-        if not self.is_closed_form or store is None:
-            best: NDArray[np.float32] = self.probabilities.max(1)
-            return best
+    def tested_answers(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The predicted class ids of the images of `tested`, and how probable each is. In closed form they are those of
+        a classifier of all other photos; -1 and NaN where there is none."""
+        if not self.is_closed_form:
+            return self.probabilities.argmax(1), self.probabilities.max(1)
+        store = self._store
         with one_thread():
             solved = solve(store.statistics, store.features, store.kept_labels, store.kept_ids)
-        confidence = probabilities(solved.scores, knowledge.temperature).amax(1).tolist()
-        measured = store.rows[solved.positions].tolist()
-        known = {(int(store.labels[k]), store.ids[k]): value for k, value in zip(measured, confidence, strict=True)}
+        answers = np.append(store.answers.numpy(), -1)  # the last row is for photos that the store does not have
+        confidence = np.full(len(answers), np.nan, dtype=np.float32)
+        confidence[store.rows[solved.positions]] = probabilities(solved.scores, self._knowledge.temperature).amax(1)
+        row_of = {entry: row for row, entry in enumerate(zip(store.labels.tolist(), store.ids, strict=True))}
         photos = zip(self.tested.labels.tolist(), self.tested.stack.ids(), strict=True)
-        return np.array([known.get(photo, np.nan) for photo in photos], dtype=np.float32)
+        rows = [row_of.get(photo, -1) for photo in photos]
+        return answers[rows], confidence[rows]
 
     def network(self) -> Network:
         return self.learner.classifier().network

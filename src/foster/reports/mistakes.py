@@ -107,8 +107,8 @@ def confused_pairs(archive: Archive, limit: int = 12) -> list[Pair]:
 def surest_mistakes(archive: BundleArchive, limit: int = 18) -> tuple[list[Mistake], int]:
     """Images of a bundle with wrong answers, those given with most confidence first where that is known; and how many
     there are in all."""
-    labels, predicted = archive.tested_predictions()
-    confidence = archive.tested_confidence()
+    labels = archive.tested.labels.numpy()
+    predicted, confidence = archive.tested_answers()
     wrong = np.flatnonzero((labels != predicted) & (predicted >= 0))
     chosen = wrong[np.argsort(-confidence[wrong], kind="stable")][:limit]
     names = archive.class_names
