@@ -74,7 +74,7 @@ def test_label_next_lists_and_copies_in_order_and_never_overwrites(
     capsys.readouterr()
     assert copied[0].read_bytes() == Path(listed[0]["image"]).read_bytes()
     assert command("label-next", small_bundle, source, "--copy", target) == 2
-    assert "--copy" in capsys.readouterr().err
+    assert f"'{target}' already exists" in capsys.readouterr().err
     assert command("label-next", small_bundle, source, "--copy", source / "inside") == 2
     assert f"'{source}'" in capsys.readouterr().err
     assert not (source / "inside").exists()

@@ -68,7 +68,7 @@ class BundleError(DataError):
 def check_free(folder: Path) -> None:
     """Refuse a place that is taken, lies in a bundle or cannot be written to, before anything is trained."""
     if folder.exists() or folder.is_symlink():
-        raise FolderError(f"'{folder}' already exists; a bundle is never overwritten, choose a new name")
+        raise FolderError(f"'{folder}' already exists, and nothing is overwritten; choose a new name")
     check_outside(folder)
     parent = next(parent for parent in folder.absolute().parents if parent.exists())
     with written(folder):

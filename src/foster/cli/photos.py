@@ -1,6 +1,5 @@
 """Commands for photos: check, learn, predict, evaluate, label-next."""
 
-import os
 import shlex
 import shutil
 import sys
@@ -134,17 +133,13 @@ def learn(
 
     Example: foster learn photos/january --bundle bundles/january
     """
-    from foster.bundle.folder import check_free, real_folder
+    from foster.bundle.folder import real_folder
     from foster.bundle.promotion import check_promotable
     from foster.learner.learner import Learner
     from foster.learner.reports import USUAL_DROP, large_loss
     from foster.settings.learner import learner_settings
 
-    check_free(bundle)
-    if source.is_dir() and bundle.resolve().is_relative_to(source.resolve()):
-        raise FolderError(
-            f"'{bundle}' lies inside '{source}' and would be taken for a class there; choose another place"
-        )
+    _check_new(bundle, [source])
     if is_promoting:
         check_promotable(bundle)
     changes = all_changes(overrides, recipes)
@@ -299,7 +294,7 @@ def label_next(
     from foster.reports.progress import progress_for
 
     if copy is not None:
-        _check_target(copy, photos)
+        _check_new(copy, photos)
     files = found_files(photos).images
     if not files:
         raise DataError(f"no images below {listed([str(path) for path in photos])}")
@@ -332,11 +327,11 @@ def _copy(chosen: "Sequence[WorthLabelling]", folder: Path) -> None:
             shutil.copyfile(entry.path, temporary / f"{rank:0{num_digits}d}-{entry.path.name[-60:]}")
 
 
-def _check_target(copy: Path, photos: Sequence[Path]) -> None:
-    """Refuse a folder that exists or lies inside the folders that are read: the copies would be read as photos
-    again."""
-    if os.path.lexists(copy):
-        raise FolderError(f"'{copy}' already exists; name a new folder with --copy")
-    for folder in photos:
-        if folder.resolve() in copy.resolve().parents:
-            raise FolderError(f"'{copy}' lies in '{folder}', whose photos are read; choose another place")
+def _check_new(folder: Path, sources: Sequence[Path]) -> None:
+    """Refuse to write a folder that exists, or that lies inside the folders of photos that are read."""
+    from foster.bundle.folder import check_free
+
+    check_free(folder)
+    for source in sources:
+        if source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
+            raise FolderError(f"'{folder}' lies inside '{source}', whose photos are read; choose another place")
