@@ -212,7 +212,7 @@ def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(
 
 def test_a_run_whose_machine_is_gone_after_ctrl_c_has_not_saved(tmp_path: Path) -> None:
     lost = SweptRun("a", tmp_path / "a", settings=Settings.model_construct())
-    lost.take_outcome(LOST, was_stopped=True)
+    lost.state, lost.message = lost.ended(LOST, was_stopped=True)
     assert (lost.state, lost.message) == (State.KILLED, "its machine is gone")
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import io
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,18 +90,14 @@ def confused_pairs(archive: Archive, limit: int = 12) -> list[Pair]:
     """The pairs that are confused most often, with pictures where the images are available."""
     labels, predicted = archive.predictions()
     names = archive.class_names
-    counts = np.zeros((len(names), len(names)), dtype=np.int64)
-    np.add.at(counts, (labels, predicted), 1)
-    totals = counts.sum(1)
-    np.fill_diagonal(counts, 0)
-    order = np.argsort(-counts, axis=None, kind="stable")[:limit]
+    mistakes = Counter(
+        (true, other) for true, other in zip(labels.tolist(), predicted.tolist(), strict=True) if true != other
+    )
     pairs = []
-    for true, other in zip(*np.unravel_index(order, counts.shape), strict=True):
-        count = int(counts[true, other])
-        if count:
-            chosen = np.flatnonzero((labels == true) & (predicted == other))[:PICTURES_OF_A_PAIR]
-            share = 100 * count / int(totals[true])
-            pairs.append(Pair(names[true], names[other], count, share, _pictures(archive, chosen)))
+    for (true, other), count in sorted(mistakes.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]:
+        chosen = np.flatnonzero((labels == true) & (predicted == other))[:PICTURES_OF_A_PAIR]
+        share = 100 * count / int((labels == true).sum())
+        pairs.append(Pair(names[true], names[other], count, share, _pictures(archive, chosen)))
     return pairs
 
 

@@ -109,11 +109,8 @@ class SweptRun(FollowedRun):
             self.process.stdin.close()
         del self.process
 
-    def take_outcome(self, exit_code: int, was_stopped: bool) -> None:
-        """Set the state of the run from the exit code and the last line of its log."""
-        self.state, self.message = self._outcome(exit_code, was_stopped)
-
-    def _outcome(self, exit_code: int, was_stopped: bool) -> tuple[State, str]:
+    def ended(self, exit_code: int, was_stopped: bool) -> tuple[State, str]:
+        """The state of a run whose process ended with this exit code, and why, from the last line of its log."""
         if exit_code == 0:
             return State.FINISHED, ""
         if was_stopped and exit_code - 128 in SIGNALS:

@@ -295,5 +295,5 @@ class _Executor:
                 run.state, run.is_continued = State.WAITING, True
                 self._display.say(f"{run.name}: its machine is gone; it goes on from its checkpoint elsewhere")
             else:
-                run.take_outcome(exit_code, was_stopped=bool(self.heard))
+                run.state, run.message = run.ended(exit_code, was_stopped=bool(self.heard))
         return ended
