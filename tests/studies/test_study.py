@@ -112,10 +112,6 @@ def test_a_study_of_ones_own_is_a_small_file(tmp_path: Path):
             'title = "a"\npresets = ["digits"]\nvariants = [{name = "one"}]\nclaims = [{text = "t", first = "onne"}]',
             "a claim is about 'onne', which is no variant; did you mean 'one'",
         ),
-        (
-            'title = "a"\npresets = ["digits"]\nvariants = [{name = "x"}]\nclaims = [{text = "t", low = 3, high = 2}]',
-            "low = 3 is above high = 2",
-        ),
         ('title = "a"\npresets = ["digits"]\ndraw = "axis"\nvariants = [{name = "x"}]', "'at'"),
         ('title = "a"\npresets = ["digits"]\nvariants = [{name = "x", paper = {digit = 1}}]', "did you mean 'digits'"),
     ],

@@ -49,12 +49,6 @@ class Claim(Frozen):
     first: str = ""
     second: str = ""
 
-    @model_validator(mode="after")
-    def _is_a_range(self) -> "Claim":
-        if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError(f"low = {self.low:g} is above high = {self.high:g}")
-        return self
-
 
 class Study(Frozen):
     """The content of a study's file."""
