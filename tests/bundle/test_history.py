@@ -1,43 +1,12 @@
-"""Entries of a bundle's history: kept as they are, and checked where something is known of them."""
+"""What the entries of a bundle's history say."""
 
 from typing import Any
 
 import pytest
 
-from foster.bundle.history import checked_entry, entry_title, last_checks
+from foster.bundle.history import entry_title, last_checks
 
 ROW = {"images": 3, "before": 90.0, "after": None, "negative_flips": 1}
-CHECK = {"classes": {"cat": ROW}}
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [{}, {"of a later version": [1, 2]}, {"new_classes": ["cat"], "seconds": 2.5, "checks": {"held-out": CHECK}}],
-)
-def test_an_entry_is_given_back_as_it_is(entry: dict[str, Any]) -> None:
-    assert checked_entry(entry) is entry
-
-
-@pytest.mark.parametrize(
-    ("entry", "place"),
-    [
-        ({"new_classes": "cat"}, "new_classes"),
-        ({"trained_images": -1}, "trained_images"),
-        ({"held_out_share": 1.5}, "held_out_share"),
-        ({"more_of": {"cat": "many"}}, "more_of"),
-        ({"checks": {"elsewhere": CHECK}}, "checks"),
-        ({"checks": {"exemplar": {"known_after": 101.0}}}, "known_after"),
-        ({"checks": {"exemplar": {"classes": {"cat": {"images": 3}}}}}, "cat"),
-        ({"checks": {"exemplar": {"classes": {"cat": {**ROW, "after": 100.5}}}}}, "after"),
-        ({"checks": {"exemplar": {"classes": {"cat": {**ROW, "before": -1}}}}}, "before"),
-        ({"removed_photos": "three"}, "removed_photos"),
-    ],
-)
-def test_what_is_known_and_has_another_form_is_named(entry: dict[str, Any], place: str) -> None:
-    with pytest.raises(ValueError, match=place):
-        checked_entry(entry)
-
-
 LEARNED = {"source": "january", "new_classes": ["cat", "dog", "cow"]}
 
 
