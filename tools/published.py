@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from foster.studies.study import load_study
+
 
 @dataclass(frozen=True)
 class Published:
@@ -27,28 +29,11 @@ _FOSTER = {
     "cifar100-b50-inc1": Published(59.96, is_in_paper=False),
 }
 
-# Table 1; the order of the columns.
-_SCENARIOS = ("cifar100-b0-inc10", "cifar100-b0-inc5", "cifar100-b50-inc5", "cifar100-b50-inc2")
-_BASELINES: dict[str, tuple[float | None, ...]] = {
-    "icarl": (64.42, 63.5, 53.78, 50.60),
-    "bic": (65.08, 62.37, 53.21, 48.96),
-    "wa": (67.08, 64.64, 57.57, 54.10),
-    "coil": (65.48, 62.98, 59.96, None),
-    "podnet": (55.22, 47.87, 63.19, 60.72),
-    "der": (69.74, 67.98, 66.36, None),
-    # Its row "Bound", which the paper does not define.
-    "joint": (80.40, 80.41, 81.49, 81.74),
-}
-
 PUBLISHED: dict[tuple[str, str], Published] = {
-    **{(scenario, "foster"): published for scenario, published in _FOSTER.items()},
-    **{
-        (scenario, method): Published(average)
-        for method, averages in _BASELINES.items()
-        for scenario, average in zip(_SCENARIOS, averages, strict=True)
-        if average is not None
-    },
-}
+    (scenario, variant.name): Published(average)
+    for variant in load_study("table-1").variants  # among them its row "Bound", which the paper does not define
+    for scenario, average in variant.paper.items()
+} | {(scenario, "foster"): published for scenario, published in _FOSTER.items()}
 """By (scenario, method)."""
 
 ACIL = {"cifar100-b50-inc2": 71.05}
