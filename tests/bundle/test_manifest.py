@@ -61,7 +61,7 @@ def use(bundle: Path) -> bool:
             assert prediction.error is None
             assert 0 < prediction.confidence <= 1
             assert math.isfinite(prediction.confidence)
-            assert learner.knowledge.exemplars.memory().num_classes == len(manifest.classes)
+            assert learner.knowledge.exemplars.memory.num_classes == len(manifest.classes)
             assert 0 <= learner.knowledge.held_out_share <= 1
         message = ""
     except FosterError as error:

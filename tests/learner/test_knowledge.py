@@ -39,7 +39,7 @@ def test_a_classifier_is_calibrated_and_its_nearest_means_are_those_of_the_exemp
     found = classifier.class_means
     of_exemplars, of_held_out = (
         torch.stack([mean_by_hand(knowledge, memory.stack_of(class_id).tensor) for class_id in range(2)])
-        for memory in (knowledge.exemplars.memory(), knowledge.held_out.memory())
+        for memory in (knowledge.exemplars.memory, knowledge.held_out.memory)
     )
     torch.testing.assert_close(found, of_exemplars, rtol=1e-4, atol=1e-5)
     assert (found - of_held_out).abs().max().item() > 0.01

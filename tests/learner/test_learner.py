@@ -41,7 +41,7 @@ def stored_ids(learner: Learner, use: str) -> set[str]:
 
 def test_the_budget_holds_for_exemplars_and_held_out_images_together(learner: Learner) -> None:
     learner.learn(digits("two", "three", "four", last=20), memory_total=27)
-    kept, held_out = learner.knowledge.exemplars.memory(), learner.knowledge.held_out.memory()
+    kept, held_out = learner.knowledge.exemplars.memory, learner.knowledge.held_out.memory
     assert kept.counts.tolist() == [4] * 5
     assert held_out.counts.tolist() == [1] * 5
     assert kept.num_images + held_out.num_images <= 27
@@ -56,7 +56,7 @@ def test_more_images_of_known_classes_alone_are_learned_and_selected_anew(learne
     assert [event.phase for event in events if isinstance(event, PhaseStarted)] == ["boost", "compress"]
     assert learner.class_names == ("zero", "one")
     assert stored_ids(learner, "exemplars") - before
-    assert learner.knowledge.exemplars.memory().counts.tolist() == [27, 27]
+    assert learner.knowledge.exemplars.memory.counts.tolist() == [27, 27]
 
 
 def test_a_method_without_a_rule_for_known_classes_alone_refreshes(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_images_that_are_not_square_from_learning_to_export(tmp_path: Path) -> N
     assert learner.knowledge.preprocessing.size == (12, 20)
     again = foster.load(learner.save(tmp_path / "bundle"), device="cpu")
     assert again.settings.image_size == (12, 20)
-    assert again.knowledge.exemplars.memory().stack_of(0).shape[2:] == (12, 20)
+    assert again.knowledge.exemplars.memory.stack_of(0).shape[2:] == (12, 20)
     found, expected = (one.predict([*bars("standing", 5), *bars("lying", 5)]) for one in (again, learner))
     assert [entry.record() for entry in found] == [entry.record() for entry in expected]
     assert export_facts(again.knowledge)["input"]["shape"] == ["batch", 12, 20, 3]

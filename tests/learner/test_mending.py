@@ -43,8 +43,8 @@ def test_a_renamed_class_is_the_same_class(four: Learner, tmp_path: Path) -> Non
     assert again.class_names == ("zero", "Éins 一", "two", "three")
     told = [(answer.label, answer.confidence) for answer in again.predict(unseen("one", "two"))]
     assert told == [("Éins 一" if label == "one" else label, sure) for label, sure in answers]
-    assert again.knowledge.exemplars.files() == before.exemplars.files()
-    assert again.knowledge.held_out.files() == before.held_out.files()
+    assert again.knowledge.exemplars.files == before.exemplars.files
+    assert again.knowledge.held_out.files == before.held_out.files
     assert again.knowledge.temperature == before.temperature
     images, names = digits("one", last=60)
     report = again.learn(images, ["Éins 一"] * len(names), epochs_scale=0.001)
@@ -57,7 +57,7 @@ def test_a_merged_class_has_the_sum_of_its_parts(four: Learner, tmp_path: Path) 
     assert four.class_names == ("zero", "one or three", "two")
     assert four.knowledge.task_sizes == (2, 1)
     assert report.renamed == {"one": "one or three", "three": "one or three"}
-    old, new = (one.knowledge.exemplars.memory() for one in (before, four))
+    old, new = (one.knowledge.exemplars.memory for one in (before, four))
     assert len(new.stack_of(1)) == len(old.stack_of(1)) + len(old.stack_of(3))
     known, head, merged = before.knowledge, before.knowledge.network.head, four.knowledge.network.head
     assert isinstance(head, Head)
@@ -169,9 +169,9 @@ def test_merged_exemplars_take_turns_within_what_a_class_may_keep() -> None:
     before = learner.knowledge
     learner.merge(["zero", "one"], "both")
     after = learner.knowledge
-    both = after.exemplars.memory().stack_of(0).tensor
-    assert len(both) + len(after.held_out.memory().stack_of(0).tensor) <= 10
-    zero, one = (before.exemplars.memory().stack_of(k).tensor for k in (0, 1))
+    both = after.exemplars.memory.stack_of(0).tensor
+    assert len(both) + len(after.held_out.memory.stack_of(0).tensor) <= 10
+    zero, one = (before.exemplars.memory.stack_of(k).tensor for k in (0, 1))
     assert torch.equal(both[:4], torch.stack([zero[0], one[0], zero[1], one[1]]))
     assert after.task_sizes == (2,)
 
@@ -229,6 +229,6 @@ def test_its_probability_is_nearly_the_sum_on_other_photos(temperature: float) -
 def test_a_photo_that_is_held_out_is_taken_out_as_well() -> None:
     learner = small_learner(validation_share=0.2)
     learner.learn(digits("zero", "one"))
-    (photo_id, _), *rest = learner.knowledge.held_out.files()[0]
+    (photo_id, _), *rest = learner.knowledge.held_out.files[0]
     assert learner.remove_photos(photo_id).removed == (photo_id,)
-    assert learner.knowledge.held_out.files()[0] == tuple(rest)
+    assert learner.knowledge.held_out.files[0] == tuple(rest)

@@ -156,7 +156,7 @@ def test_who_is_told_how_long_it_takes_learns_the_same(method: str) -> None:
         unheard.learn(photos)
     weights = weights_of(unheard)
     assert all(torch.equal(value, weights[name]) for name, value in weights_of(heard).items())
-    assert heard.knowledge.exemplars.files() == unheard.knowledge.exemplars.files()
+    assert heard.knowledge.exemplars.files == unheard.knowledge.exemplars.files
     plans = [event for event in told if isinstance(event, LearnPlanned)]
     assert len(plans) == 2
     assert all(plan.seconds > 0 for plan in plans)

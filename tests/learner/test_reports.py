@@ -142,16 +142,16 @@ def test_the_report_and_the_history_tell_what_happened(learner: Learner) -> None
 def test_a_learn_that_holds_out_nothing_keeps_what_was_held_out_before() -> None:
     learner = small_learner()
     learner.learn(digits("zero", "one", "two", last=None))
-    held_out, temperature, num_images = learner.knowledge.held_out.memory(), learner.knowledge.temperature, 43
+    held_out, temperature, num_images = learner.knowledge.held_out.memory, learner.knowledge.temperature, 43
     assert held_out.counts.tolist() == [2, 2, 2]
     assert (learner.knowledge.num_calibration_images, temperature != 1) == (num_images, True)
     told: list[Event] = []
     report = learner.learn(digits("three"), training="paper", epochs_scale=0.005, listener=told.append)
     assert report.num_held_out == 0
-    kept = learner.knowledge.held_out.memory()
+    kept = learner.knowledge.held_out.memory
     assert kept.counts.tolist() == [2, 2, 2, 0]
     assert torch.equal(kept.stack_of(0).tensor, held_out.stack_of(0).tensor)
-    assert learner.knowledge.exemplars.memory().counts.tolist() == [13] * 4, "15 a class in all"
+    assert learner.knowledge.exemplars.memory.counts.tolist() == [13] * 4, "15 a class in all"
     assert (learner.knowledge.temperature, learner.knowledge.num_calibration_images) == (temperature, num_images)
     assert [entry.name for entry in report.held_out.known] == ["zero", "one", "two"]
     assert any(isinstance(event, Evaluated) for event in told)

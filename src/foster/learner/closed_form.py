@@ -93,8 +93,8 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         backbone=plan.backbone.name,
         preprocessing=preprocessing,
         network=Network(network.frozen_branches(), solved.head),
-        exemplars=KeptImages.of_files(lambda: kept, plan.resizing),
-        held_out=KeptImages.of_files(lambda: [()] * num_classes, plan.resizing),
+        exemplars=KeptImages(kept, plan.resizing),
+        held_out=KeptImages([()] * num_classes, plan.resizing),
         temperature=solved.temperature or 1.0,
         num_calibration_images=len(measured) if solved.temperature else 0,
         history=before.history if before else (),
@@ -248,7 +248,7 @@ def _kept(
     before: Knowledge | None, class_names: Sequence[str], new: Mapping[str, Mapping[str, bytes]], quota: int
 ) -> list[ImageFiles]:
     """Up to `quota` photos of each class: those with the smallest ids among the kept and the new ones."""
-    kept = before.exemplars.files() if before else ()
+    kept = before.exemplars.files if before else ()
     by_class = []
     for class_id, name in enumerate(class_names):
         files = dict(kept[class_id]) if class_id < len(kept) else {}

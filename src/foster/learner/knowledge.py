@@ -1,10 +1,10 @@
 """What a learner knows between two `learn` calls."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -29,30 +29,28 @@ from foster.version import __version__
 
 @dataclass(frozen=True, eq=False)
 class KeptImages:
-    """Images that are kept of each class id, as image files and as a memory to train on. Either form is made from the
-    other when it is asked for."""
+    """Images that are kept of each class id, as image files."""
 
-    files: Callable[[], Sequence[ImageFiles]]
-    memory: Callable[[], ExemplarMemory]
-
-    @classmethod
-    def of_files(cls, files: Callable[[], Sequence[ImageFiles]], resizing: Resizing) -> "KeptImages":
-        return cls(files, cache(lambda: memory_of_files(files(), resizing)))
+    files: Sequence[ImageFiles]
+    resizing: Resizing
 
     @classmethod
-    def of_memory(cls, memory: ExemplarMemory, num_classes: int) -> "KeptImages":
+    def of_memory(cls, memory: ExemplarMemory, num_classes: int, resizing: Resizing) -> "KeptImages":
         stacks = [memory.stack_of(k) if k < memory.num_classes else NO_IMAGES for k in range(num_classes)]
-        return cls(
-            cache(lambda: [tuple(zip(stack.ids(), stack.files(), strict=True)) for stack in stacks]), lambda: memory
-        )
+        return cls([tuple(zip(stack.ids(), stack.files(), strict=True)) for stack in stacks], resizing)
+
+    @cached_property
+    def memory(self) -> ExemplarMemory:
+        """The images to train on; decoded when they are needed."""
+        return memory_of_files(self.files, self.resizing)
 
     def entries(self) -> set[Entry]:
         """Class id and image id of all images."""
-        return {(class_id, photo_id) for class_id, files in enumerate(self.files()) for photo_id, _ in files}
+        return {(class_id, photo_id) for class_id, files in enumerate(self.files) for photo_id, _ in files}
 
     @property
     def num_images(self) -> int:
-        return sum(map(len, self.files()))
+        return sum(map(len, self.files))
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +119,8 @@ class Knowledge:
         """The same with other images."""
         return replace(
             self,
-            exemplars=KeptImages.of_files(lambda: exemplars, self.resizing),
-            held_out=KeptImages.of_files(lambda: held_out, self.resizing),
+            exemplars=KeptImages(exemplars, self.resizing),
+            held_out=KeptImages(held_out, self.resizing),
         )
 
     def with_entry(self, record: Mapping[str, Any]) -> "Knowledge":
@@ -141,7 +139,7 @@ class Knowledge:
 
     def images_of(self, kept: KeptImages) -> ImageSet:
         """The exemplars or the held-out images, possibly none."""
-        images = kept.memory().exemplars(self.class_names)
+        images = kept.memory.exemplars(self.class_names)
         return no_images(self.preprocessing.size, self.class_names) if images is None else images
 
 

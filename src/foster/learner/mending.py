@@ -125,7 +125,7 @@ def remove_photos(
     def left(kept: KeptImages) -> list[ImageFiles]:
         return [
             tuple((photo_id, file) for photo_id, file in files if (class_id, photo_id) not in chosen)
-            for class_id, files in enumerate(kept.files())
+            for class_id, files in enumerate(kept.files)
         ]
 
     exemplars, held_out = left(knowledge.exemplars), left(knowledge.held_out)
@@ -174,8 +174,8 @@ def _regrouped(
 ) -> tuple[Knowledge, MendReport]:
     num_exemplars, num_held_out = quotas(settings.memory_per_class, knowledge.held_out_share)
     after = knowledge.keeping(
-        files_together(knowledge.exemplars.files(), regrouping.groups, num_exemplars),
-        files_together(knowledge.held_out.files(), regrouping.groups, num_held_out),
+        files_together(knowledge.exemplars.files, regrouping.groups, num_exemplars),
+        files_together(knowledge.held_out.files, regrouping.groups, num_held_out),
     )
     after = replace(
         after,

@@ -48,8 +48,8 @@ def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge
         "history": tuple(dict(entry) for entry in knowledge.history),
     }
     images: dict[Use, Sequence[ImageFiles]] = {
-        "exemplars": knowledge.exemplars.files(),
-        "held-out": knowledge.held_out.files(),
+        "exemplars": knowledge.exemplars.files,
+        "held-out": knowledge.held_out.files,
     }
     weights = dict(knowledge.network.state_dict())
     if knowledge.familiarity is not None:
@@ -89,9 +89,8 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         backbone=facts.backbone,
         preprocessing=facts.preprocessing,
         network=network,
-        # Unpacked when they are needed: a prediction needs none.
-        exemplars=KeptImages.of_files(lambda: bundle.files("exemplars"), resizing),
-        held_out=KeptImages.of_files(lambda: bundle.files("held-out"), resizing),
+        exemplars=KeptImages(bundle.files("exemplars"), resizing),
+        held_out=KeptImages(bundle.files("held-out"), resizing),
         temperature=facts.temperature,
         num_calibration_images=facts.num_calibration_images,
         history=facts.history,

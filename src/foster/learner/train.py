@@ -81,7 +81,7 @@ def _method(plan: TrainingPlan, engine: Engine) -> Method[Any]:
     place = (engine.infer, engine.device, settings.selection, None, engine.normalised)
     method = method_class(settings.method)(options, memory, Context(plan.backbone.make, settings.seed, *place))
     if plan.trained is not None:
-        memory.hold_those_of(plan.trained.exemplars.memory())
+        memory.hold_those_of(plan.trained.exemplars.memory)
         method.network = copy.deepcopy(plan.trained.network).to(engine.device)
     return method
 
@@ -187,7 +187,7 @@ def fingerprint(plan: TrainingPlan) -> dict[str, Any]:
     known = ""
     if plan.trained is not None:
         kept = {"exemplars": plan.trained.exemplars, "held-out": plan.trained.held_out}
-        memories = {name: images.memory().state() for name, images in kept.items()}
+        memories = {name: images.memory.state() for name, images in kept.items()}
         tensors = dict(plan.trained.network.state_dict())
         tensors |= {f"{name} {key}": value for name, state in memories.items() for key, value in state.items()}
         preprocessing = plan.preprocessing.model_dump(exclude_defaults=True)
@@ -227,8 +227,8 @@ def outcome(
         backbone=plan.backbone.name,
         preprocessing=plan.preprocessing,
         network=method.network,
-        exemplars=KeptImages.of_memory(method.memory, len(plan.class_names)),
-        held_out=KeptImages.of_memory(held_out, len(plan.class_names)),
+        exemplars=KeptImages.of_memory(method.memory, len(plan.class_names), plan.resizing),
+        held_out=KeptImages.of_memory(held_out, len(plan.class_names), plan.resizing),
         # Where nothing is held out, the calibration of before is better than none.
         temperature=trained.temperature if trained else 1.0,
         num_calibration_images=trained.num_calibration_images if trained else 0,

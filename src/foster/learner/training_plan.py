@@ -242,7 +242,7 @@ def kept_held_out(images: ImageSet, quota: int | None) -> ExemplarMemory:
 
 def _check_kept_photos(closed_form: Knowledge) -> None:
     """Refuse to train on a bundle in closed form that keeps no photo of a class."""
-    for name, kept in zip(closed_form.class_names, closed_form.exemplars.files(), strict=True):
+    for name, kept in zip(closed_form.class_names, closed_form.exemplars.files, strict=True):
         if not kept:
             raise DataError(
                 f"no photo is kept of '{name}', so the network cannot be trained on it; leave out method=..., or "
