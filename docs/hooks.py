@@ -85,9 +85,8 @@ def _tables(model: Any) -> dict[str, Any]:
 
 
 def _table(title: str, model: Any, prefix: str = "") -> str:
-    from foster.settings.fit import FitSettings, meanings
+    from foster.settings.fit import FitSettings
 
-    texts = meanings(model)
     rows = [f"## {title}", *([" ".join(model.__doc__.split())] if model.__doc__ else [])]
     lines = ["| key | default | meaning |", "| --- | --- | --- |"]
     for name, field in model.model_fields.items():
@@ -95,7 +94,7 @@ def _table(title: str, model: Any, prefix: str = "") -> str:
             continue
         default = "" if field.is_required() else _default(field.get_default(call_default_factory=True))
         is_schedule = field.annotation is FitSettings
-        text = "A [schedule](#schedules-such-as-fosterboost)." if is_schedule else texts.get(name, "")
+        text = "A [schedule](#schedules-such-as-fosterboost)." if is_schedule else field.description or ""
         meaning = " ".join(text.split()).replace("|", "\\|")
         lines.append(f"| `{prefix}{name}` | {default} | {meaning} |")
     return "\n\n".join([*rows, "\n".join(lines)])

@@ -13,7 +13,7 @@ from foster.settings.experiment import (
     Settings,
     load_settings,
 )
-from foster.settings.fit import FitSettings, Frozen, meanings
+from foster.settings.fit import FitSettings, Frozen
 from foster.settings.learner import LearnerSettings
 from foster.settings.methods import METHOD_SETTINGS, FosterSettings, ReplaySettings
 
@@ -75,10 +75,10 @@ def test_a_schedule_that_becomes_cosine_lets_its_milestones_go() -> None:
 def test_every_key_has_a_meaning_for_the_lists_of_keys() -> None:
     tables = (Settings, LearnerSettings, FitSettings, EngineSettings, PhotoSettings, SyntheticSettings)
     for model in (*tables, Augmentation, *METHOD_SETTINGS.values()):
-        texts = meanings(model)
         nameless = [
             name
             for name, field in model.model_fields.items()
-            if name not in texts and not (isinstance(field.annotation, type) and issubclass(field.annotation, Frozen))
+            if not field.description
+            and not (isinstance(field.annotation, type) and issubclass(field.annotation, Frozen))
         ]
         assert not nameless, f"{model.__name__}: {nameless}"

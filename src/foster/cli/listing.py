@@ -121,11 +121,10 @@ def method_text(name: str) -> str:
     """One method: its paper and classifier as comments, then all settings with their default values as TOML, each with
     its meaning as a comment."""
     from foster.experiment.results import CLASSIFIERS
-    from foster.settings.fit import meanings
     from foster.settings.methods import METHOD_SETTINGS
 
     settings = METHOD_SETTINGS[name]
-    texts = meanings(settings)
+    texts = {key: field.description or "" for key, field in settings.model_fields.items()}
     facts = [
         settings.summary,
         *([settings.paper] if settings.paper else []),

@@ -15,7 +15,6 @@ from foster.bundle.history import entry_title, is_learn, last_checks
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
 from foster.settings.engine import EngineSettings
-from foster.settings.fit import meanings
 from foster.settings.learner import DEFAULT_MEMORY_TOTAL, LearnerSettings
 from foster.settings.learner_defaults import PRESETS
 from foster.system.counts import ABSENT, counted, duration, size_text
@@ -212,12 +211,11 @@ def keys_text() -> str:
     """All keys of `foster learn`, with their defaults and what they mean."""
     rows = []
     for prefix, model in (("", LearnerSettings), ("engine.", EngineSettings)):
-        texts = meanings(model)
         for name, field in model.model_fields.items():
             usual = ABSENT if field.default in ("", ()) else field.default
             default = "by training or data" if usual is None else str(usual)
             if name not in ("options", "engine"):
-                rows.append((prefix + name, default, texts.get(name, "").replace("\n", " ")))
+                rows.append((prefix + name, default, (field.description or "").replace("\n", " ")))
     trainings = [(name, preset.summary) for name, preset in PRESETS.items()]
     text = columns("lll", ("key", "default", "meaning"), rows)
     text += "\n" + columns("ll", ("training", "meaning"), trainings)

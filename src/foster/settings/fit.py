@@ -1,35 +1,17 @@
 """The base class of all settings, and the settings of one training phase."""
 
-import ast
-import inspect
-from contextlib import suppress
-from itertools import pairwise
-from textwrap import dedent
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Frozen(BaseModel):
-    """Settings that are checked once, cannot be changed, and refuse unknown keys."""
+    """Settings that are checked once, cannot be changed, and refuse unknown keys. The docstring below a field is its
+    description."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
-
-
-def meanings(model: type[Frozen]) -> dict[str, str]:
-    """The meaning of each setting: its description, or else the docstring below it.
-
-    The docstrings are read here, from the source, and not by pydantic at every start, which takes a tenth of a second.
-    """
-    found: dict[str, str] = {}
-    for base in reversed(model.__mro__[: -len(Frozen.__mro__)]):
-        with suppress(OSError):  # a class of a notebook or of `python -c` has no source file
-            definition = ast.parse(dedent(inspect.getsource(base))).body[0]
-            assert isinstance(definition, ast.ClassDef)
-            for field, below in pairwise(definition.body):
-                if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-                    found[ast.unparse(field.target)] = inspect.cleandoc(ast.literal_eval(below.value))
-    return found | {name: field.description for name, field in model.model_fields.items() if field.description}
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 USUAL_RATE_OF_ADAM = 0.01
