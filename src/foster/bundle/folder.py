@@ -23,7 +23,6 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -225,34 +224,15 @@ def check_files(folder: Path) -> Manifest:
 class Bundle:
     """A bundle that was read and checked: its manifest, its weights, and its images as files in memory."""
 
-    folder: Path
     manifest: Manifest
     weights: "dict[str, Tensor]"
     features: "dict[str, Tensor]"
     """Sums and features of photos; empty if there are none."""
-    photos: bytes
-    """The content of photos.zip; empty if there are no images."""
-
-    @cached_property
-    def image_files(self) -> dict[str, bytes]:
-        """Each kept image as an image file, by its name in the manifest. Raises BundleError."""
-        if not self.manifest.exemplars:
-            return {}
-        try:
-            with zipfile.ZipFile(io.BytesIO(self.photos)) as archive:
-                entries = archive.infolist()
-                # Nothing that a stranger has compressed, or listed many times, becomes larger than the file itself.
-                is_stored = [entry.compress_type == zipfile.ZIP_STORED for entry in entries]
-                if not all(is_stored) or any(entry.compress_size != entry.file_size for entry in entries):
-                    raise ValueError("it is compressed")
-                if sum(entry.file_size for entry in entries) > len(self.photos):
-                    raise ValueError("its files overlap")
-                return {entry.file: archive.read(entry.file) for entry in self.manifest.exemplars}
-        except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, OSError, EOFError, OverflowError) as error:
-            raise BundleError(f"'{PHOTOS}' in bundle '{self.folder}' cannot be read: {words_of(error)}") from None
+    image_files: dict[str, bytes]
+    """Each kept image as an image file, by its name in the manifest."""
 
     def files(self, use: Use) -> list[ImageFiles]:
-        """The images of one use, for each class id. Raises BundleError."""
+        """The images of one use, for each class id."""
         by_class: list[list[tuple[str, bytes]]] = [[] for _ in self.manifest.classes]
         for entry in self.manifest.exemplars:
             if entry.use == use:
@@ -266,8 +246,23 @@ def read_bundle(bundle: Path) -> Bundle:
     manifest = check_files(folder)
     weights = _tensors(WEIGHTS, folder)
     features = _tensors(FEATURES, folder) if FEATURES in manifest.files else {}
-    photos = (folder / PHOTOS).read_bytes() if PHOTOS in manifest.files else b""
-    return Bundle(bundle, manifest, weights, features, photos)
+    return Bundle(manifest, weights, features, _image_files(manifest, folder) if manifest.exemplars else {})
+
+
+def _image_files(manifest: Manifest, folder: Path) -> dict[str, bytes]:
+    path = folder / PHOTOS
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            # Nothing that a stranger has compressed, or listed many times, becomes larger than the file itself.
+            is_stored = [entry.compress_type == zipfile.ZIP_STORED for entry in entries]
+            if not all(is_stored) or any(entry.compress_size != entry.file_size for entry in entries):
+                raise ValueError("it is compressed")
+            if sum(entry.file_size for entry in entries) > path.stat().st_size:
+                raise ValueError("its files overlap")
+            return {entry.file: archive.read(entry.file) for entry in manifest.exemplars}
+    except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, OSError, EOFError, OverflowError) as error:
+        raise BundleError(f"'{PHOTOS}' in bundle '{folder}' cannot be read: {words_of(error)}") from None
 
 
 def _tensors(name: str, folder: Path) -> "dict[str, Tensor]":
