@@ -219,7 +219,6 @@ def outcome(
 ) -> tuple[Knowledge, LearnReport]:
     """What is known once the method has been trained: calibrated, with its history; and the whole report."""
     before, trained = plan.before, plan.trained
-    held_out = kept_held_out(plan.held_out, plan.quotas[1])
     after = Knowledge(
         class_names=plan.class_names,
         task_sizes=(*plan.task_sizes, plan.num_new) if trains_phases(method, plan.num_new) else plan.task_sizes,
@@ -228,7 +227,7 @@ def outcome(
         preprocessing=plan.preprocessing,
         network=method.network,
         exemplars=KeptImages.of_memory(method.memory, len(plan.class_names), plan.resizing),
-        held_out=KeptImages.of_memory(held_out, len(plan.class_names), plan.resizing),
+        held_out=KeptImages(kept_held_out(plan.held_out, plan.quotas[1]), plan.resizing),
         # Where nothing is held out, the calibration of before is better than none.
         temperature=trained.temperature if trained else 1.0,
         num_calibration_images=trained.num_calibration_images if trained else 0,

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from foster import events
+from foster.bundle.folder import ImageFiles
 from foster.bundle.manifest import Preprocessing
 from foster.data.download import Follower
 from foster.data.herding import positions_by_class
 from foster.data.images import ImageSet, Stack, as_stack, concatenate
-from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import Resizing
 from foster.data.photos.reading import learner_loader, read_for_training
 from foster.errors import DataError, SettingsError
@@ -230,14 +230,12 @@ def is_held_out(
     return torch.tensor([image_hash not in trained for image_hash in ids], dtype=torch.bool)
 
 
-def kept_held_out(images: ImageSet, quota: int | None) -> ExemplarMemory:
+def kept_held_out(images: ImageSet, quota: int | None) -> list[ImageFiles]:
     """Up to `quota` different images of each class, by the order of their hashes: the same ones every time."""
-    memory, ids = ExemplarMemory(), images.stack.ids()
-    for class_id, positions in enumerate(positions_by_class(images.labels, range(images.num_classes))):
-        by_hash = {ids[position]: position for position in positions.tolist()}
-        chosen = [by_hash[entry] for entry in sorted(by_hash)][:quota]
-        memory.remember(class_id, images.stack[torch.tensor(chosen, dtype=torch.int64)])
-    return memory
+    files = list(zip(images.stack.ids(), images.stack.files(), strict=True))
+    members = positions_by_class(images.labels, range(images.num_classes))
+    by_class = [dict(files[position] for position in positions.tolist()) for positions in members]
+    return [tuple(sorted(by_hash.items())[:quota]) for by_hash in by_class]
 
 
 def _check_kept_photos(closed_form: Knowledge) -> None:
