@@ -11,13 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from foster.bundle.folder import folder_bytes
-from foster.bundle.history import entry_title, is_learn, last_checks
+from foster.bundle.history import last_checks
 from foster.bundle.manifest import Manifest
 from foster.bundle.promotion import Promotion
+from foster.reports.tables import history_grid
 from foster.settings.engine import EngineSettings
 from foster.settings.learner import DEFAULT_MEMORY_TOTAL, LearnerSettings
 from foster.settings.learner_defaults import PRESETS
-from foster.system.counts import ABSENT, counted, duration, size_text
+from foster.system.counts import ABSENT, counted, duration, percent, size_text
 from foster.system.output import listed, plain_text, printable
 
 if TYPE_CHECKING:  # they load torch
@@ -51,10 +52,6 @@ def columns(sides: str, header: Sequence[str], rows: Sequence[Sequence[str]]) ->
 def padded(text: str, width: int) -> str:
     """`text` padded with spaces to `width` cells of a terminal; some characters take two cells."""
     return text + " " * (width - cell_len(text))
-
-
-def percent(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.1f} %"
 
 
 def _some(lines: Sequence[str]) -> list[str]:
@@ -125,32 +122,9 @@ def _unknown_text(manifest: Manifest) -> str:
     return f"--unknown auto answers about 95 % of known things (threshold {threshold:.2f})"
 
 
-def history_text(history: Sequence[dict[str, Any]]) -> str:
-    """A row for each `learn` and for each mending; accuracies are means over classes, on held-out images where there
-    are some."""
-    rows: list[tuple[str, ...]] = []
-    num_learns = 0
-    for entry in history:
-        checks = entry.get("checks", {})
-        check = checks.get("held-out") or checks.get("exemplar") or {}
-        was_learned = is_learn(entry)
-        num_learns += was_learned
-        rows.append(
-            (
-                str(num_learns) if was_learned else "",
-                str(entry.get("when", ""))[:16].replace("T", " "),
-                entry_title(entry),
-                str(len(entry.get("new_classes", ()))) if was_learned else ABSENT,
-                str(entry.get("trained_images", "")) if was_learned else ABSENT,
-                duration(float(entry.get("seconds", 0))) if was_learned else ABSENT,
-                percent(check.get("known_before")),
-                percent(check.get("known_after")),
-                percent(check.get("new_after")),
-                ABSENT if check.get("known_before") is None else str(check.get("negative_flips", ABSENT)),
-            )
-        )
-    header = ("learn", "when (UTC)", "source", "new", "images", "time", "known before", "after", "new after")
-    return columns("lllrrrrrrr", (*header, CHECK_COLUMNS[-1]), rows)
+def history_text(history: Sequence[Mapping[str, Any]]) -> str:
+    grid = history_grid(history)
+    return columns("lllrrrrrrr", grid.header, grid.rows)
 
 
 def classes_text(history: Sequence[dict[str, Any]]) -> str:

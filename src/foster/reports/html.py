@@ -14,14 +14,14 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from foster.bundle.folder import folder_bytes
-from foster.bundle.history import entry_title, is_learn
+from foster.bundle.history import is_learn
 from foster.errors import FosterError
 from foster.reports.archive import Archive, BundleArchive, RunArchive, accuracy_of, open_archives
 from foster.reports.figures import KINDS
 from foster.reports.groups import by_scenario, titled
 from foster.reports.mistakes import ClassRow, calibration_figure, class_rows, confused_pairs, surest_mistakes
 from foster.reports.style import COLOURS, GRID, GROUND, INK, SOFT_INK, SPARE_COLOURS, look_of, styled
-from foster.reports.tables import Grid, accuracy_grids, summary_grids
+from foster.reports.tables import Grid, accuracy_grids, history_grid, summary_grids
 from foster.settings.base import flat
 from foster.settings.experiment import Settings
 from foster.settings.methods import METHOD_SETTINGS
@@ -88,7 +88,6 @@ def write_report(paths: Iterable[Path], out: Path, data: Path | None = None) -> 
     environment = Environment(
         loader=PackageLoader("foster.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["duration"] = duration
     write_text(out, environment.get_template("report.html").render(page=page))
 
 
@@ -204,7 +203,7 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
         "path": bundle.folder,
         "environment": {"foster": manifest.foster, "method": manifest.method, "backbone": manifest.backbone},
         "settings": _settings(manifest.settings),
-        "learns": _learns(bundle),
+        "learns": history_grid(manifest.history),
         "tested_on": "each photo left out in turn" if bundle.is_closed_form else "on held-out images",
         "figures": curve + [figure for kind in kinds for figure in page.drawn(kind, [bundle])],
     }
@@ -215,21 +214,6 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
     except FosterError as error:
         page.missing.append(f"accuracy of {bundle.name}: {error}")
     return part
-
-
-def _learns(bundle: BundleArchive) -> list[dict[str, Any]]:
-    """Every `learn`, change of classes and removal of photos, with accuracy on held-out images, or on exemplars."""
-    history: Sequence[dict[str, Any]] = bundle.manifest.history
-    checks = [entry.get("checks", {}) for entry in history]
-    return [
-        {
-            **entry,
-            "title": entry_title(entry),
-            "is_learn": is_learn(entry),
-            "check": check.get("held-out") or check.get("exemplar") or {},
-        }
-        for entry, check in zip(history, checks, strict=True)
-    ]
 
 
 def svg(figure: Figure) -> Markup:

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from foster.bundle.history import entry_title, is_learn
 from foster.experiment.results import RESULTS, RunResult, VariantResult
 from foster.reports.groups import (
     Group,
@@ -24,7 +25,7 @@ from foster.reports.groups import (
     titled,
     told_settings,
 )
-from foster.system.counts import ABSENT, duration, mean_and_spread
+from foster.system.counts import ABSENT, duration, mean_and_spread, percent
 from foster.system.output import listed, printable
 
 TEX = str.maketrans(
@@ -296,6 +297,37 @@ def _run_record(run: RunResult) -> dict[str, Any]:
 def _mean_and_deviation(name: str, values: Sequence[float]) -> dict[str, float | None]:
     mean = statistics.fmean(values) if values else None
     return {name: mean, f"{name}_std": statistics.stdev(values) if len(values) > 1 else None}
+
+
+def history_grid(history: Iterable[Mapping[str, Any]]) -> Grid:
+    """A row for each `learn` of a bundle and for each mending; accuracies are means over classes, on held-out images
+    where there are some."""
+    header = ("learn", "when (UTC)", "source", "new", "images", "time", "known before", "after", "new after")
+    rows: list[tuple[str, ...]] = []
+    num_learns = 0
+    for entry in history:
+        was_learned = is_learn(entry)
+        num_learns += was_learned
+        learned = (
+            str(len(entry.get("new_classes", ()))),
+            str(entry.get("trained_images", "")),
+            duration(float(entry.get("seconds", 0))),
+        )
+        checks = entry.get("checks", {})
+        check = checks.get("held-out") or checks.get("exemplar") or {}
+        rows.append(
+            (
+                str(num_learns) if was_learned else "",
+                str(entry.get("when", ""))[:16].replace("T", " "),
+                entry_title(entry),
+                *(learned if was_learned else (ABSENT,) * len(learned)),
+                percent(check.get("known_before")),
+                percent(check.get("known_after")),
+                percent(check.get("new_after")),
+                ABSENT if check.get("known_before") is None else str(check.get("negative_flips", ABSENT)),
+            )
+        )
+    return Grid("Every learn, before and after", (*header, "right -> wrong"), tuple(rows), num_names=3)
 
 
 def csv_text(records: Sequence[dict[str, Any]]) -> str:

@@ -32,6 +32,11 @@ def mean_and_spread(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"
 
 
+def percent(value: float | None) -> str:
+    """`84.3 %`; a dash for none."""
+    return ABSENT if value is None else f"{value:.1f} %"
+
+
 def size_text(num_bytes: float) -> str:
     """`512 bytes`, `1.2 MiB`."""
     for unit in ("bytes", "KiB", "MiB"):

@@ -3,7 +3,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   const value = (row, column) => {
     const cell = row.cells[column];
-    const text = cell.dataset.value ?? cell.textContent.trim();
+    const text = cell.textContent.trim();
     const number = Number(text.replace(/[,+]/g, ""));
     return text === "" || Number.isNaN(number) ? text : number;
   };
