@@ -50,7 +50,7 @@ from foster.bundle.folder import read_manifest
         (("evaluate", "v1", ""), "''"),
         (("check", ""), "''"),
         (("check", "nowhere", "-q"), "'nowhere'"),
-        (("check", "photos", "-q", "--sheet", "sheet.pdf"), "end in .png"),
+        (("check", "photos", "-q", "--sheet", "sheet.pdf"), "ends in .png"),
         (("check", "photos", "-q", "--sheet", "v1/sheet.png"), "'v1/sheet.png'"),
         (("check", "photos", "-q", "--from", "nowhere"), "'nowhere'"),
         (("check", "photos", "-q", "--device", "gpu"), "'gpu'"),

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 import typer
 
 from foster.cli.options import IsJson, Plugins
-from foster.errors import FolderError, SettingsError
+from foster.errors import SettingsError
 from foster.system import output
 from foster.system.counts import size_text
+from foster.system.files import check_ending
 
 Folders = Annotated[
     list[Path], typer.Argument(metavar="RUN", help="Run folders, folders that hold some, or results files.")
@@ -94,10 +95,10 @@ def figure(
 
     Example: foster figure accuracy runs --out curves.png
     """
-    from foster.reports.style import check_figure_path, entitled, figure_format, save_figure
+    from foster.reports.style import ENDINGS, entitled, figure_format, save_figure
 
     path = out or Path(f"{kind}.png")
-    check_figure_path(path)
+    check_ending(path, *ENDINGS)
     from foster.reports import figures
 
     with figure_format(style, width, height, font_size).used():
@@ -116,8 +117,7 @@ def report(
 
     Example: foster report runs --out report.html
     """
-    if out.is_dir() or out.suffix.lower() not in (".html", ".htm"):
-        raise FolderError(f"cannot write report '{out}': name a file that ends in .html")
+    check_ending(out, ".html", ".htm")
     from foster.reports.html import write_report
 
     write_report(subjects, out, data)

@@ -12,10 +12,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from foster.bundle.folder import Bundle, check_outside
 from foster.data.photos.decode import ImageError, ImageLike, decode, quiet_pillow
-from foster.errors import FolderError
 from foster.learner.check import KINDS, CheckReport, Photo
 from foster.system.counts import counted
-from foster.system.files import write_bytes, written
+from foster.system.files import check_ending, write_bytes, written
 
 TILE, TEXT_HEIGHT, MARGIN, NUM_COLUMNS = 84, 14, 6, 12
 INK, HELD_OUT, WRONG = (30, 30, 30), (0, 90, 200), (190, 30, 30)
@@ -48,8 +47,7 @@ class Section(NamedTuple):
 
 def check_place(path: Path) -> None:
     """Refuse a path that does not end in .png or cannot be written, before anything is computed; its folder is made."""
-    if path.suffix.lower() != ".png":  # other formats limit the height
-        raise FolderError(f"cannot write '{path}': its name must end in .png")
+    check_ending(path, ".png")  # other formats limit the height
     check_outside(path)
     with written(path):
         path.parent.mkdir(parents=True, exist_ok=True)

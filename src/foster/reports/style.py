@@ -24,6 +24,7 @@ from matplotlib.font_manager import get_font_names
 
 from foster.errors import DataError, FolderError, explained
 from foster.settings.methods import METHOD_SETTINGS
+from foster.system.files import check_ending
 
 ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".webp")
 """Endings of figure files, which decide the format."""
@@ -332,18 +333,9 @@ def spaced(heights: Sequence[float], sizes: Sequence[float], bottom: float, top:
     return (np.maximum(np.minimum(levels, highest), lowest) - above).tolist()  # type: ignore[no-any-return]
 
 
-def check_figure_path(path: Path) -> None:
-    """Refuse a path that no figure can be written to, before anything is computed."""
-    choices = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
-    if path.is_dir():
-        raise FolderError(f"cannot write figure '{path}': it is a folder; name a file that ends in {choices}")
-    if path.suffix.lower() not in ENDINGS:
-        raise FolderError(f"cannot write figure '{path}': its name must end in {choices}")
-
-
 def save_figure(figure: Figure, path: Path) -> None:
     """Write the figure to `path`, whose ending decides the format."""
-    check_figure_path(path)
+    check_ending(path, *ENDINGS)
     with styled(), explained(FolderError, f"cannot write figure '{path}'"):
         path.parent.mkdir(parents=True, exist_ok=True)
         # The same picture is the same file: without the time of day.

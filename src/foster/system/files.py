@@ -22,6 +22,12 @@ def user_path(path: str | Path) -> Path:
         return Path(path)
 
 
+def check_ending(path: Path, *endings: str) -> None:
+    """Refuse a file that is to be written if its name has none of these endings, before anything is computed."""
+    if path.is_dir() or path.suffix.lower() not in endings:
+        raise FolderError(f"cannot write '{path}': name a file that ends in {', '.join(endings)}")
+
+
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
