@@ -1,7 +1,7 @@
-"""Crops of batches of images `[n, 3, H, W]` uint8, and the coefficients of translations and rotations for the kernel.
+"""Crops of batches of images, computed as in Pillow, and the coefficients of translations and rotations for the kernel.
 
-Every image has its own parameters. They are integers, prepared on the CPU with NumPy, so results do not depend on the
-device.
+Images are `[n, 3, H, W]` uint8, and every image has its own parameters. Positions and weights are integers, or float64
+as in Pillow, so results do not depend on the device. Parameters are prepared on the CPU with NumPy.
 """
 
 import math
@@ -15,6 +15,7 @@ from torch import Tensor
 
 FILL = 128  # grey, AutoAugment's fill colour
 FIXED_POINT = 16  # bits after the point in Pillow's nearest-neighbour transform
+RESIZE_BITS = 22  # bits after the point in Pillow's resampling weights
 
 
 def windows(offsets: NDArray[Any], is_flipped: NDArray[Any], width: int, padding: int) -> NDArray[np.int64]:
@@ -37,6 +38,31 @@ def crop(images: Tensor, windows: Tensor, padding: int) -> Tensor:
     starts, directions = windows.view(-1, 2, 1, 1).unbind(1)
     index = torch.add(starts, rows, alpha=padded_width) + directions * columns
     return pixels.gather(2, index.flatten(1).unsqueeze(1).expand(-1, num_channels, -1)).view_as(images)
+
+
+def resized_crop(images: Tensor, boxes: Tensor) -> Tensor:
+    """Cut out the box of each image and enlarge it to the size of the image (bilinear). `boxes` `[n, 4]`: top, left,
+    height, width."""
+    top, left, height, width = boxes.double().unbind(1)
+    return _resize(_resize(images, left, width, dim=3), top, height, dim=2)
+
+
+def _resize(images: Tensor, start: Tensor, length: Tensor, dim: int) -> Tensor:
+    """Resize the pixels `start` to `start + length` (both `[n]`) of one dimension to its whole size."""
+    size = images.shape[dim]
+    shape = [len(images), 1, 1, 1]
+    shape[dim] = size
+    start, last = start.unsqueeze(1), (length - 1).unsqueeze(1)
+    centres = torch.arange(size, dtype=torch.float64, device=images.device) + 0.5
+    positions = centres * (length / size).unsqueeze(1) - 0.5
+    lower = positions.floor()
+    weight = ((positions - lower) * (1 << RESIZE_BITS) + 0.5).to(torch.int32).view(shape)
+    first, second = (
+        images.gather(dim, (start + index).long().view(shape).expand_as(images)).to(torch.int32)
+        for index in (lower.clamp(min=0), torch.minimum(lower + 1, last))
+    )
+    total = second.sub_(first).mul_(weight).add_(first, alpha=1 << RESIZE_BITS).add_(1 << (RESIZE_BITS - 1))
+    return (total >> RESIZE_BITS).to(torch.uint8)
 
 
 def translation_x(magnitudes: NDArray[np.float64], height: int, width: int) -> NDArray[np.int64]:

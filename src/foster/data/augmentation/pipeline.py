@@ -1,8 +1,8 @@
 """Augmentation of batches on their device: crop, flip, brightness, AutoAugment, Cutout.
 
 All random decisions are drawn on the CPU first, as small arrays with a row for each image, and sent to the device
-together. So the same generator gives the same images on every device (resized crops but for rounding) and for every
-chunk size, and the host never waits for the device.
+together. So the same generator gives the same images on every device and for every chunk size, and the host never waits
+for the device.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from foster.data.augmentation import autoaugment
-from foster.data.augmentation.geometry import crop, windows
+from foster.data.augmentation.geometry import crop, resized_crop, windows
 from foster.data.augmentation.operations import Work, brighten, send
-from foster.data.photos.crops import centre_boxes, crops_of, random_boxes
-from foster.kernels.operations import can_operate, crop_and_resize
+from foster.data.photos.crops import centre_boxes, random_boxes
+from foster.kernels.operations import can_operate
 from foster.settings.augmentation import Augmentation
 
 CHUNK_PIXELS = {"cpu": 1 << 19, "cuda": 1 << 23}
@@ -90,19 +90,7 @@ def _plan_resized_crop(augmentation: Augmentation, shape: torch.Size, generator:
         return None
     sizes = torch.tensor([shape[2:]]).expand(shape[0], 2)
     boxes = random_boxes(sizes, augmentation.resized_crop, generator).numpy()
-    return lambda part, has_kernels: [Work([boxes[part]], _resized_crop)]
-
-
-def _resized_crop(images: Tensor, boxes: Tensor) -> Tensor:
-    """Cut out the box `[n, 4]` of each image and enlarge it to the size of the image, as it is done with photos."""
-    photos = images.permute(0, 2, 3, 1).contiguous()
-    is_mirrored, size = boxes.new_zeros(len(boxes)), (images.shape[2], images.shape[3])
-    if not can_operate(images):
-        return crops_of(photos.unbind(), boxes, is_mirrored, size)
-    addresses = photos.data_ptr() + photos.stride(0) * torch.arange(len(photos), device=photos.device)
-    widths = torch.full_like(is_mirrored, size[1])
-    rows = torch.cat((widths[:, None], boxes, is_mirrored[:, None]), dim=1)
-    return crop_and_resize(addresses, rows.to(torch.int32), size)
+    return lambda part, has_kernels: [Work([boxes[part]], resized_crop)]
 
 
 def _plan_crop(augmentation: Augmentation, shape: torch.Size, generator: torch.Generator) -> Change | None:
