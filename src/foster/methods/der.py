@@ -17,11 +17,10 @@ from foster.training.phase import Evaluate, Phase
 
 
 class ExpandingOutput(NamedTuple):
-    """Logits `[N, num_total]` and features `[N, feature_size]` of the whole network, and logits `[N, 1 + num_new]` of
-    the newest branch's auxiliary head."""
+    """Logits `[N, num_total]` of the whole network, and logits `[N, 1 + num_new]` of the newest branch's auxiliary
+    head."""
 
     logits: Tensor
-    features: Tensor
     auxiliary_logits: Tensor
 
 
@@ -37,7 +36,7 @@ class ExpandingNetwork(nn.Module):
         *old_branches, new_branch = self.network.branches
         old_features, new_features = both(lambda seen: [old(seen) for old in old_branches], new_branch, images)
         features = torch.cat([*old_features, new_features], dim=1)
-        return ExpandingOutput(self.network.head(features), features, self.auxiliary_head(new_features))
+        return ExpandingOutput(self.network.head(features), self.auxiliary_head(new_features))
 
 
 class DynamicallyExpandable(Method[DerSettings]):
