@@ -337,8 +337,8 @@ def test_every_photo_is_measured_by_a_head_that_has_not_seen_it(weights: Path) -
     learner = frozen_learner(weights)
     images = torch.randint(256, (60, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     report = learner.learn(images, ["heads", "tails", "edge"] * 20)
-    assert report.num_measured == 60
-    low, high = report.interval
+    assert report.held_out.num_images == 60
+    low, high = report.held_out.interval
     assert low < 100 / 3 < high, "noise cannot be told apart, however well it is learned by heart"
     assert (low, high) != (0.0, 100.0)
     assert report.num_held_out == 0

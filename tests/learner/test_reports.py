@@ -123,9 +123,8 @@ def test_the_report_and_the_history_tell_what_happened(learner: Learner) -> None
     assert [entry.name for entry in report.held_out.known] == ["zero", "one"]
     assert [entry.name for entry in report.held_out.new] == ["two", "three"]
     assert report.num_trained + report.num_held_out == 80
-    assert all(
-        fact in str(report) for fact in ("2 new classes", f"{report.num_trained} photos", f"{report.num_right} of")
-    )
+    facts = "2 new classes", f"{report.num_trained} photos", f"{report.held_out.num_right} of"
+    assert all(fact in str(report) for fact in facts)
     assert report.variants.keys() == {"boosted", "compressed"}
     assert report.variants["compressed"] == report.held_out.accuracy
     (boosted,) = [event for event in told if isinstance(event, Evaluated)]

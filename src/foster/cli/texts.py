@@ -253,7 +253,7 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
     if report.held_out is None:
         lines.append("nothing was measured: 'foster evaluate' measures the accuracy on other photos")
     else:
-        lines.append(_measured(report))
+        lines.append(_measured(report.held_out, is_closed_form=report.is_closed_form))
     if report.uncompared:
         unlimited = "what these classes lost cannot be measured, so --max-drop does not limit it"
         lines.append(f"{unlimited}: {listed(report.uncompared)}")
@@ -286,11 +286,11 @@ def _learned(report: "LearnReport", training: str) -> str:
     return f"{trained}, in {seconds} (training {training})"
 
 
-def _measured(report: "LearnReport") -> str:
-    low, high = report.interval
-    share = f"{100 * report.num_right / max(1, report.num_measured):.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
-    how = "each photo judged by a classifier of all the others" if report.is_closed_form else "on held-out photos"
-    return f"{how}: {report.num_right:,} of {report.num_measured:,} right ({share})"
+def _measured(check: "UpdateCheck", *, is_closed_form: bool) -> str:
+    low, high = check.interval
+    share = f"{100 * check.num_right / check.num_images:.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
+    how = "each photo judged by a classifier of all the others" if is_closed_form else "on held-out photos"
+    return f"{how}: {check.num_right:,} of {check.num_images:,} right ({share})"
 
 
 def _accuracies(report: "LearnReport") -> dict[str, float]:

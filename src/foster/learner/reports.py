@@ -113,6 +113,20 @@ class UpdateCheck:
         return _mean([entry.after for entry in self.new])
 
     @property
+    def num_images(self) -> int:
+        return sum(entry.num_images for entry in self.classes)
+
+    @property
+    def num_right(self) -> int:
+        """How many images are right after the update."""
+        return sum(entry.num_right_after for entry in self.classes)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval (Wilson) of the share of images that are right, in percent."""
+        return wilson_interval(self.num_right, self.num_images)
+
+    @property
     def num_known_images(self) -> int:
         return sum(entry.num_images for entry in self.known)
 
@@ -129,7 +143,7 @@ class UpdateCheck:
     def record(self) -> dict[str, Any]:
         """Plain data for a bundle's history."""
         return {
-            "images": sum(entry.num_images for entry in self.classes),
+            "images": self.num_images,
             "accuracy": self.accuracy,
             "known_before": self.known_before,
             "known_after": self.known_after,
@@ -268,25 +282,6 @@ class LearnReport:
         return not self.result
 
     @property
-    def _measured(self) -> tuple[ClassChange, ...]:
-        return self.held_out.classes if self.held_out else ()
-
-    @property
-    def num_measured(self) -> int:
-        """How many photos the accuracy was measured on: photos that had no part in what answered."""
-        return sum(entry.num_images for entry in self._measured)
-
-    @property
-    def num_right(self) -> int:
-        """How many of these were right."""
-        return sum(entry.num_right_after for entry in self._measured)
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval (Wilson) of the share of photos that are right, in percent."""
-        return wilson_interval(self.num_right, self.num_measured)
-
-    @property
     def is_better_in_closed_form(self) -> bool:
         """Whether the head in closed form is better than the network that was trained."""
         return self.variants.get(CLOSED_FORM_VARIANT, 0.0) > self.variants.get(self.result, 100.0)
@@ -294,15 +289,17 @@ class LearnReport:
     @property
     def unmeasured_classes(self) -> tuple[str, ...]:
         """New classes of which no image could be held out."""
-        return tuple(name for name in self.new_classes if name not in {entry.name for entry in self._measured})
+        measured = {entry.name for entry in self.held_out.classes} if self.held_out else set()
+        return tuple(name for name in self.new_classes if name not in measured)
 
     def __str__(self) -> str:
         what = [counted(len(self.new_classes), "new class")] if self.new_classes else []
         what += [f"more of {len(self.more_of)}"] if self.more_of else []
         accuracy = ""
-        if self._measured:
-            low, high = self.interval
-            measured = f"{self.num_right:,} of {counted(self.num_measured, 'photo')} that it had not seen are right"
+        if self.held_out:
+            low, high = self.held_out.interval
+            unseen = counted(self.held_out.num_images, "photo")
+            measured = f"{self.held_out.num_right:,} of {unseen} that it had not seen are right"
             accuracy = f"; {measured} ({low:.0f} to {high:.0f} %)"
         held_out = f", {self.num_held_out:,} held out" if self.num_held_out else ""
         photos = f"{counted(self.num_trained, 'photo')}{held_out}"
