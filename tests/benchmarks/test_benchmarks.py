@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 from servers import serving
 
@@ -82,6 +83,20 @@ def test_photos_are_made_decoded_and_trained_on(tmp_path: Path) -> None:
         assert min(task["parts_s"][name] for name in ("epochs", "decoding", "checkpoints")) > 0
     whole, tasks = numbers["foster"]["seconds"], sum(task["seconds"] for task in numbers["foster"]["tasks"])
     assert 0.3 * whole < tasks < whole  # each second once; what is left is the assembly
+
+
+@pytest.mark.slow
+def test_every_head_recognises_classes_that_lie_apart(tmp_path: Path) -> None:
+    labels, noise = np.repeat(np.arange(4), 12), np.random.default_rng(0).random((48, 16))
+    roots = np.sqrt(np.eye(16)[3 * labels] + 0.1 * noise)
+    features = (roots / np.linalg.norm(roots, axis=1, keepdims=True)).astype(np.float16)
+    np.savez(tmp_path / "features.npz", features=features, labels=labels, names=np.array(["a", "b", "c", "d"]))
+    sizes = ("--learns", "2", "--per-class", "6", "--test", "4", "--draws", "2", "--out", str(tmp_path / "out.json"))
+    found = run("photos.py", "--features", str(tmp_path / "features.npz"), *sizes)
+    assert found.returncode == 0, found.stderr
+    ways = json.loads((tmp_path / "out.json").read_text())["ways"]
+    assert {name: way["accuracy"] for name, way in ways.items()} == dict.fromkeys(ways, [[100.0, 100.0]] * 2)
+    assert len(ways) == 6
 
 
 @pytest.mark.slow
