@@ -87,17 +87,21 @@ class Interruption(StopRequest):
 
     def listen(self, event: Event) -> None:
         self._is_reached = self._is_reached or self._is_the_place(event)
+        if self._is_reached and self._is_at_once:
+            self.set(signal.SIGINT)
 
     @property
     def is_set(self) -> bool:
         """Asked once after every step."""
         if self._is_reached:
             self._num_steps -= 1
-        return self._is_reached and self._num_steps < 0
+        if self._is_reached and self._num_steps < 0:
+            self.set(signal.SIGINT)
+        return self.signal_number != 0
 
     def raise_if_set(self) -> None:
-        if self._is_reached and (self._is_at_once or self._num_steps < 0):
-            raise Stopped(signal.SIGINT)
+        if self.signal_number:
+            raise Stopped(self.signal_number)
 
 
 def interrupted(settings: Settings, path: Path, interruption: Interruption) -> list[Event]:

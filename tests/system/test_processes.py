@@ -3,6 +3,8 @@
 import multiprocessing
 import signal
 import socket
+import time
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -20,8 +22,8 @@ from foster.system.processes import (
     joined,
     local_device,
     process_group,
-    share_stop,
     speaks,
+    stop_together,
 )
 from foster.system.signals import Stopped, StopRequest
 
@@ -72,15 +74,15 @@ def _member(results: Any) -> None:
             refusal = str(error)
         answers = [agreed(found.rank == 1), agreed(False)]
         stop = StopRequest()
-        share_stop(stop)
-        assert not stop.is_set
         if found.rank == 1:
-            stop.set(signal.SIGTERM)
-        share_stop(stop)
+            Timer(0.1, stop.set, (signal.SIGTERM,)).start()
+        else:
+            time.sleep(0.5)
+        stop_together(stop)  # the second process is asked while it waits for the first
+        assert stop.is_set == (found.rank == 1)
         with pytest.raises(Stopped) as stopped:
-            stop.raise_if_set()
+            stop_together(stop)
         words = f"{stopped.value} ({stopped.value.exit_code})"
-        share_stop(stop)  # by now both know it
         barrier()
     results.put((found.rank, found.size, sums.tolist(), parts, answers, refusal, words))
 

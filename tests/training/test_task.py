@@ -38,11 +38,9 @@ class StopAfter(StopRequest):
     @property
     def is_set(self) -> bool:
         self.num_left -= 1
-        return self.num_left < 0
-
-    def raise_if_set(self) -> None:
         if self.num_left < 0:
-            raise Stopped(signal.SIGINT)
+            self.set(signal.SIGINT)
+        return self.num_left < 0
 
 
 def trainer_with(told: list[Event], stop: StopRequest | None = None, minutes: float = 5.0) -> Trainer:
@@ -144,7 +142,6 @@ def test_processes_agree_on_their_statistics_at_the_same_steps_whether_they_are_
 
     monkeypatch.setattr(module, "process_group", lambda: ProcessGroup(0, 2))
     monkeypatch.setattr(module, "agreed", bool)
-    monkeypatch.setattr(module, "share_stop", lambda stop: None)
     monkeypatch.setattr(module, "agree_on_statistics", note_step)
     monkeypatch.setattr(module, "STEPS_BETWEEN_QUESTIONS", 3)
 

@@ -26,7 +26,7 @@ from foster.networks.modules import freeze, on_host
 from foster.networks.network import Network
 from foster.settings.base import make
 from foster.settings.experiment import Settings
-from foster.system.processes import barrier
+from foster.system.processes import barrier, stop_together
 from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint, Tensors, explained_misfit
 from foster.training.engine import find_device
@@ -266,7 +266,7 @@ def begin(settings: Settings, folder: RunFolder, listener: events.Listener, stop
     experiment = Experiment(settings, folder, listener, stop)
     first_task(settings)
     # A stop that was asked for until now leaves no folder behind.
-    stop.raise_if_set()
+    stop_together(stop)
     with folder.opened(settings):
         return _finish(experiment)
 

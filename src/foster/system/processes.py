@@ -113,10 +113,13 @@ def agreed(is_wanted: bool) -> bool:
     return bool(highest(is_wanted))
 
 
-def share_stop(stop: StopRequest) -> None:
-    """If any process was asked to stop, all are. All processes must call it together."""
+def stop_together(stop: StopRequest) -> None:
+    """Raise Stopped on every process if any was asked to stop. All processes must call it together.
+
+    A request that comes while the others answer counts the next time, so that no process stops alone."""
     if number := highest(stop.signal_number):
         stop.set(number)
+        stop.raise_if_set()
 
 
 def add_up(values: "Tensor") -> "Tensor":

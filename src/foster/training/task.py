@@ -17,7 +17,7 @@ from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
 from foster.system.documents import Count, Document, Seconds
-from foster.system.processes import agreed, process_group, share_stop
+from foster.system.processes import agreed, process_group, stop_together
 from foster.system.signals import Stopped, StopRequest
 from foster.training.checkpoint import Checkpoint, CheckpointStore, Tensors, explained_misfit
 from foster.training.distributed import agree_on_statistics
@@ -165,8 +165,7 @@ class Trainer:
 
     def stop_if_asked(self) -> None:
         """Raise Stopped if this process, or another one of its group, was asked to stop."""
-        share_stop(self.stop)
-        self.stop.raise_if_set()
+        stop_together(self.stop)
 
     def train(self, phase: Phase, state: TaskState, save: Callable[[], None] | None) -> Tensors:
         """Train one phase, from `state.fit` if it was interrupted. Returns the changed tensors of its teachers."""

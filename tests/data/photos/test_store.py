@@ -306,6 +306,17 @@ def test_each_of_two_processes_decodes_its_share_and_knows_all_sizes(
     assert np.flatnonzero(store.is_loaded).tolist() == shares[rank].tolist()
 
 
+def test_of_several_processes_none_stops_alone_while_it_reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follower, numbers = Follower(), np.arange(4)
+    follower.stop.set()
+    store = PhotoStore(files_of(folder), PhotoLoader(32, 40, follower=follower))
+    monkeypatch.setattr(store_module, "process_group", lambda: ProcessGroup(0, 2))
+    store.load(numbers)  # the other process may not read at this time
+    assert store.is_loaded[numbers].all()
+    with pytest.raises(Stopped):
+        store.survey(np.arange(len(store)))  # all processes do this together
+
+
 @pytest.mark.parametrize(
     ("num_photos", "batch_size", "expected"),
     [(10_000, 128, 32), (10_000, 48, 16), (10_000, 7, 1), (255, 128, 16), (15, 128, 1), (16, 128, 2)],

@@ -43,7 +43,7 @@ from foster.data.photos.find import Unreadable, item_name
 from foster.errors import DataError
 from foster.system.files import read_limited, written
 from foster.system.memory import num_cores
-from foster.system.processes import gathered, process_group
+from foster.system.processes import gathered, process_group, stop_together
 
 Place = Literal["auto", "device", "host", "disk"]
 CPU = torch.device("cpu")
@@ -214,6 +214,7 @@ class PhotoStore:
         owners = owners_of(missing, team.size)
         shares = [missing[owners == rank] for rank in range(team.size)]
         self.load(shares[team.rank])
+        stop_together(self.loader.follower.stop)
         found = torch.from_numpy(self.sizes[shares[team.rank]])
         for share, sizes in zip(shares, gathered(found, [len(share) for share in shares]), strict=True):
             self.sizes[share], self.is_known[share] = sizes.numpy(), True
@@ -232,7 +233,8 @@ class PhotoStore:
         began, num_done, num_bytes, place = time.monotonic(), 0, 0, ""
         loader, follower, unreadable = self.loader, self.loader.follower, list[Unreadable]()
         for pieces in self._decoded(missing):
-            follower.stop.raise_if_set()
+            if process_group().is_alone:  # of several, another one may wait for this one's share
+                follower.stop.raise_if_set()
             for piece in pieces:
                 self.unreadable |= piece.unreadable
                 unreadable += [Unreadable(self.name(number), reason) for number, reason in piece.unreadable.items()]
