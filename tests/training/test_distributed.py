@@ -187,6 +187,16 @@ def test_shared_statistics_of_processes_on_a_cpu_are_refused_in_one_line(data: P
     assert "engine.statistics=process" in line
 
 
+def test_what_went_wrong_in_the_second_process_alone_is_told(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", num_classes=4, per_class=28, broken=0)
+    for folder in (data / "train").iterdir():
+        max(folder.iterdir()).write_text("no photo")  # the second process has the last ones
+    given = words(data, tmp_path / "run", "photos.max_unreadable=0")
+    assert 0 not in ended(group_of(given, tmp_path))
+    (line,) = said_by(tmp_path, 1)
+    assert line.startswith("foster: process 1: stopped at ")
+
+
 def test_norms_of_any_kind_agree_on_the_statistics_that_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
     summed: list[torch.Tensor] = []
     monkeypatch.setattr(distributed, "process_group", lambda: ProcessGroup(0, 2))

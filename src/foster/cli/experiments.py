@@ -25,7 +25,7 @@ from foster.cli.options import (
     all_changes,
     chosen_settings,
 )
-from foster.errors import FolderError
+from foster.errors import FolderError, FosterError
 from foster.system import output
 from foster.system.signals import Stopped, stop_on_signals
 
@@ -137,6 +137,10 @@ def train(
         except Stopped as stopped:
             if folder.holds_run:
                 stopped.add_hint(f"all is saved; continue with: {folder.resume_command(settings)}")
+            raise
+        except FosterError as error:
+            if not team.is_first:  # the first one may only know that it lost this one
+                output.complain(f"process {team.rank}: {error}")
             raise
 
 
