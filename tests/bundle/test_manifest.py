@@ -125,7 +125,6 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "no spread": lambda base: altered(base, preprocessing={**base["preprocessing"], "std": [0, 0, 0]}),
     "a width of a galaxy": lambda base: altered(base, preprocessing={**base["preprocessing"], "width": 10**9}),
     "hardly any temperature": lambda base: altered(base, temperature=1e-320),
-    "threads without end": lambda base: altered(base, settings={**base["settings"], "engine": {"threads": 10**5}}),
     "half a character": lambda base: altered(base, classes=["\ud800", "one"]),
     "a history of no entries": lambda base: altered(base, history=[{"checks": []}]),
     "a check without rows": lambda base: altered(base, history=[{"checks": {"held-out": {"classes": {"a": {}}}}}]),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from foster.data.herding import unit_length
+from foster.errors import DataError, words_of
 from foster.networks.statistics import Statistics, left_out_gain
 
 MIN_IMAGES = 20
@@ -146,13 +147,18 @@ class Familiarity:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], statistics: Statistics | None) -> "Familiarity | None":
-        """The familiarity that `tensors` wrote among the weights of a bundle; None if there is none."""
+        """The familiarity that `tensors` wrote among the weights of a bundle; None if there is none. Raises DataError
+        if its parts do not fit together."""
         named = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
-        if statistics is None and named.keys() >= {"counts", "sums", "second_moment"}:
-            statistics = Statistics(named["counts"], named["sums"], named["second_moment"].double())
-        if statistics is None or not named.keys() >= {"usual", "threshold"}:
-            return None
-        return cls(statistics, named["usual"], float(named["threshold"]))
+        try:
+            if statistics is None and named.keys() >= {"counts", "sums", "second_moment"}:
+                sums, second_moment = named["sums"].double(), named["second_moment"].double()
+                statistics = Statistics(named["counts"], sums, second_moment)
+            if statistics is None or not named.keys() >= {"usual", "threshold"}:
+                return None
+            return cls(statistics, named["usual"].double().view(2, 2), float(named["threshold"]))
+        except (ValueError, RuntimeError) as error:
+            raise DataError(f"what it measured of known photos is damaged: {words_of(error)}") from None
 
 
 def _whitened(factor: Tensor, values: Tensor) -> Tensor:

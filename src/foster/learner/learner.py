@@ -225,9 +225,14 @@ class Learner:
         ]
 
     def try_out(self) -> None:
-        """Answer two images, a black one and one of noise; BundleError where the answers are not numbers."""
+        """Answer two images, a black one and one of noise; BundleError where the answers are not numbers, or cannot be
+        told from unknown things."""
         noise = torch.randint(256, (1, 3, *self.known.resizing.size), generator=torch.Generator().manual_seed(0))
-        self.answers(torch.cat((torch.zeros_like(noise), noise)).to(torch.uint8))
+        images = torch.cat((torch.zeros_like(noise), noise)).to(torch.uint8)
+        try:
+            self.answers(images, unknown_below="auto" if self.known.familiarity else None)
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            raise BundleError("what it measured of known photos is damaged") from None
 
     def evaluate(
         self, source: Source | Images, labels: Labels | None = None, *, listener: Listener = events.ignore

@@ -18,12 +18,12 @@ from foster.learner.feature_store import FeatureStore
 from foster.learner.knowledge import KeptImages, Knowledge
 from foster.methods import method_class
 from foster.methods.base import Context, Method
-from foster.networks.adapted import ModuleLike, choose_backbone
+from foster.networks.adapted import BackboneChoice, ModuleLike, choose_backbone
 from foster.networks.heads import RootHead
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
 from foster.settings.base import make
-from foster.settings.learner import CLOSED_FORM, LearnerSettings
+from foster.settings.learner import CLOSED_FORM, MACHINE_KEYS, LearnerSettings
 from foster.settings.methods import METHOD_SETTINGS
 from foster.settings.plugins import check_imported
 from foster.system.files import user_path
@@ -65,7 +65,9 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
     facts = bundle.manifest
     try:
         check_imported(facts.plugins, "it")
-        settings = make(LearnerSettings, facts.settings, f"bundle '{title}'")
+        # Of a stranger's bundle, settings of the machine could name any folder.
+        told = {key: value for key, value in facts.settings.items() if key == "plugins" or key not in MACHINE_KEYS}
+        settings = make(LearnerSettings, told, f"bundle '{title}'")
         if settings.method != facts.method:
             raise BundleError(
                 f"bundle '{title}' is of method '{facts.method}', its settings are of '{settings.method}'"
@@ -77,6 +79,9 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
         familiarity = Familiarity.of(bundle.weights, sums)
         if settings.method == CLOSED_FORM and (store is None or store.statistics.num_features != network.feature_size):
             raise BundleError(f"bundle '{title}' has no sums of features that fit its network")
+        shape = (len(facts.classes), network.feature_size)
+        if familiarity is not None and familiarity.statistics.sums.shape != shape:
+            raise BundleError(f"what bundle '{title}' measured of known photos does not fit its network")
     except BundleError:
         raise
     except FosterError as error:
@@ -127,7 +132,7 @@ def _network(
             engine = Engine(cpu, preprocessing.mean, preprocessing.std)
             context = Context(choice.make, settings.seed, engine.infer, cpu)
             method = method_class(settings.method)(settings.options, ExemplarMemory(), context)
-            _check_form(method, facts, weights, title)
+            _check_form(method, choice, facts, weights, title)
             network = method.new_network(facts.task_sizes)
     try:
         network.load_state_dict(dict(weights))
@@ -137,16 +142,18 @@ def _network(
     return network
 
 
-def _check_form(method: Method[Any], facts: Manifest, weights: Mapping[str, Tensor], title: str) -> None:
+def _check_form(
+    method: Method[Any], choice: BackboneChoice, facts: Manifest, weights: Mapping[str, Tensor], title: str
+) -> None:
     """Check that the weights fit the network before it is built: a manifest may claim a network of any size."""
-    num_branches = len({name.split(".")[1] for name in weights if name.startswith("branches.")})
+    given = sum(part.numel() for name, part in weights.items() if name.startswith("branches."))
+    of_one = sum(part.numel() for part in choice.make().state_dict().values())
     parts = {name.removeprefix("head."): part.to("meta") for name, part in weights.items() if name.startswith("head.")}
     num_features = max((part.shape[-1] for part in parts.values() if part.ndim > 1), default=0)
     try:
         with torch.device("meta"):
             method.new_head(max(1, num_features), facts.task_sizes).load_state_dict(parts)
-        # A module from outside may hold no weights at all.
-        is_possible = num_branches in (0, method.num_branches(len(facts.task_sizes)))
+        is_possible = given == method.num_branches(len(facts.task_sizes)) * of_one
     except RuntimeError:
         is_possible = False
     if not is_possible:
