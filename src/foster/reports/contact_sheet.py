@@ -11,7 +11,8 @@ from typing import NamedTuple
 from PIL import Image, ImageDraw, ImageFont
 
 from foster.bundle.folder import Bundle, check_outside
-from foster.data.photos.decode import ImageError, ImageLike, decode, quiet_pillow
+from foster.data.photos.decode import ImageError, ImageLike, Resizing, decode, quiet_pillow
+from foster.data.photos.reading import check_kept
 from foster.learner.check import KINDS, CheckReport, Photo
 from foster.system.counts import counted
 from foster.system.files import check_ending, write_bytes, written
@@ -58,6 +59,7 @@ def check_place(path: Path) -> None:
 def draw_sheet(bundle: Bundle, path: Path) -> None:
     """A section for each class with images: its id and name, then every image above its id; held-out images have blue
     ids. Of a large bundle, the first images are shown."""
+    check_kept([*bundle.files("exemplars"), *bundle.files("held-out")], Resizing(*bundle.manifest.preprocessing.size))
     sections = []
     shown = bundle.manifest.exemplars[:MOST_KEPT]
     for class_id, name in enumerate(bundle.manifest.classes):

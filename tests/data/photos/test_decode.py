@@ -214,6 +214,21 @@ def test_an_absurd_size_is_refused_before_decoding_and_without_a_warning(width: 
     assert "too large" in found.unreadable[0].reason
 
 
+def test_a_jpeg_with_scans_without_end_is_refused_before_decoding(tmp_path: Path) -> None:
+    target = io.BytesIO()
+    Image.new("L", (40, 30)).save(target, "JPEG", progressive=True)
+    content = target.getvalue()
+    assert decode(content).size == (40, 30)
+    last = content[content.rindex(b"\xff\xda") : -2]
+    content = content[:-2] + 100 * last + content[-2:]
+    (tmp_path / "long.jpg").write_bytes(content)
+    for given in (content, tmp_path / "long.jpg"):
+        with pytest.raises(ImageError, match="more than 100 scans"):
+            decode(given)
+    with pytest.raises(ImageError, match="more than 100 scans"):
+        file_pixels(content, 0)
+
+
 def test_damaged_files_give_a_reason_and_not_a_crash(tmp_path: Path) -> None:
     whole = io.BytesIO()
     Image.effect_noise((64, 64), 50).convert("RGB").save(whole, "jpeg")

@@ -144,6 +144,15 @@ def test_a_kept_image_that_claims_many_pixels_is_refused_before_any_is_decoded(
         memory_of_files([[("0123456789ab", large.getvalue())]], Resizing(side, side))
 
 
+def test_kept_photos_that_are_narrow_and_very_long_need_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = io.BytesIO()
+    Image.new("L", (SIDE, 50 * SIDE)).save(long, "jpeg")
+    monkeypatch.setattr(reading.PhotoStack, "of", lambda *given: pytest.fail("something was decoded"))
+    monkeypatch.setattr(reading, "main_memory", lambda: 40 * 3 * SIDE * SIDE)
+    with pytest.raises(DataError, match="need"):
+        memory_of_files([[("0123456789ab", long.getvalue())]], Resizing(SIDE, SIDE))
+
+
 # Stacks of photos
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from foster.errors import DataError, words_of
-from foster.system.files import open_limited
+from foster.system.files import open_limited, read_limited
 from foster.system.memory import num_cores
 
 ImageLike: TypeAlias = str | Path | bytes | Image.Image | NDArray[Any] | Tensor
@@ -44,6 +44,10 @@ MAX_PIXELS = 89_478_485
 to twice as many pixels is decoded where a half, a quarter or an eighth of its size is enough."""
 
 MAX_FILE_BYTES = 2**30
+MAX_SCANS = 100
+"""A JPEG with more scans is not decoded: a scan takes a few bytes, and time for all pixels. This is libtiff's limit;
+photos have up to about ten."""
+
 DRAFT_PIXELS = 4_000_000
 """Larger JPEGs are decoded at a half, a quarter or an eighth of their size. The result differs slightly from resizing
 the whole image."""
@@ -122,6 +126,10 @@ def decode(source: ImageLike, target_side: int | None = None) -> Image.Image:
         if not isinstance(source, str | Path | bytes):  # a number would be taken for an open file
             raise ImageError(f"neither a path nor an image, but {type(source).__name__}")
         with _opened(source) as image:
+            if image.format in ("JPEG", "MPO"):
+                content = source if isinstance(source, bytes) else read_limited(Path(source), MAX_FILE_BYTES)
+                if _has_too_many_scans(content):
+                    raise ImageError(f"damaged (more than {MAX_SCANS} scans)")
             if target_side is not None and image.width * image.height > DRAFT_PIXELS:
                 image.draft("RGB", (4 * target_side, 4 * target_side))
             if image.width * image.height > MAX_PIXELS:
@@ -295,6 +303,11 @@ def _opened(source: str | Path | bytes) -> Iterator[Image.Image]:
             yield image
 
 
+def _has_too_many_scans(content: bytes) -> bool:
+    """Whether a JPEG file has more scans than are decoded. The marker of a scan is followed by a length below 256."""
+    return content.count(b"\xff\xda\x00") > MAX_SCANS
+
+
 def _upright_rgb(image: Image.Image) -> Image.Image:
     image.load()
     if image.mode == "F":
@@ -377,7 +390,7 @@ def _by_simplejpeg(content: bytes, short_side: int) -> NDArray[np.uint8] | None:
         return None
     try:
         height, width, colours, _ = library.decode_jpeg_header(content)
-        if colours not in ("YCbCr", "Gray", "RGB") or height * width > MAX_PIXELS:
+        if colours not in ("YCbCr", "Gray", "RGB") or height * width > MAX_PIXELS or _has_too_many_scans(content):
             return None
         if b"Exif\0" in content:  # only then: Pillow keeps all other threads waiting while it reads a header
             with Image.open(io.BytesIO(content), formats=["JPEG"]) as header:

@@ -125,25 +125,35 @@ def memory_of_files(files: Sequence[Sequence[tuple[str, bytes]]], resizing: Resi
 
     Raises DataError if one cannot be read or has another size; a large image is not decoded.
     """
-    check_room(sum(map(len, files)), resizing, num_copies=1)
+    check_kept(files, resizing)
     memory = ExemplarMemory()
     for class_id, kept in enumerate(files):
         memory.remember(class_id, _stack_of_files(kept, resizing))
     return memory
 
 
+def check_kept(files: Sequence[Sequence[tuple[str, bytes]]], resizing: Resizing) -> None:
+    """Refuse images that were kept, without decoding them: if one cannot be read or has another size, or if the memory
+    cannot hold all. Photos of a stranger may be as narrow as the network's images, and very long."""
+    num_pixels = sum(_checked_pixels(photo_id, content, resizing) for kept in files for photo_id, content in kept)
+    check_room(-(-num_pixels // (resizing.height * resizing.width)), resizing, num_copies=1)
+
+
+def _checked_pixels(photo_id: str, content: bytes, resizing: Resizing) -> int:
+    """How many pixels an image that was kept has; DataError if it has not the size in which images are kept."""
+    try:
+        width, height = upright_size(content)
+    except ImageError as error:
+        raise DataError(f"image {photo_id} cannot be read: {error}") from None
+    is_photo = keeps_photos(resizing) and content.startswith(JPEG)
+    is_small = is_photo and min(width, height) <= learner_loader(resizing).short_side
+    if not is_small and (height, width) != resizing.size:
+        raise DataError(f"image {photo_id} is not {resizing.width} x {resizing.height}")
+    return width * height
+
+
 def _stack_of_files(files: Sequence[tuple[str, bytes]], resizing: Resizing) -> Stack:
     ids, contents = [photo_id for photo_id, _ in files], [content for _, content in files]
-    for photo_id, content in files:
-        try:
-            width, height = upright_size(content)
-        except ImageError as error:
-            raise DataError(f"image {photo_id} cannot be read: {error}") from None
-        is_photo = keeps_photos(resizing) and content.startswith(JPEG)
-        if is_photo and min(width, height) <= learner_loader(resizing).short_side:
-            continue
-        if (height, width) != resizing.size:
-            raise DataError(f"image {photo_id} is not {resizing.width} x {resizing.height}")
     stack = PhotoStack.of(contents, learner_loader(resizing), "the exemplars", ids)
     is_readable = stack.readable()
     if not bool(is_readable.all()):
