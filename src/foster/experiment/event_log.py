@@ -20,7 +20,7 @@ from foster.events import Event, Listener
 from foster.system.files import append_line, read_limited
 
 EVENTS = "events.jsonl"
-MAX_EVENTS_BYTES = 2**28
+MAX_EVENTS_BYTES, MAX_LINE_BYTES = 2**28, 2**24
 
 
 def note(folder: Path, event: Event) -> None:
@@ -54,7 +54,9 @@ def end_cut_line(folder: Path) -> None:
 
 
 def _event_in(line: bytes) -> Event | None:
-    """The event in a line; None for a line that holds no event."""
+    """The event in a line; None for a line that holds no event, and for one whose objects would fill the memory."""
+    if len(line) > MAX_LINE_BYTES:
+        return None
     with suppress(ValueError, RecursionError):
         record = json.loads(line)
         if isinstance(record, dict) and (adapter := _adapters().get(str(record.get("event")))):

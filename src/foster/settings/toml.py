@@ -15,11 +15,18 @@ from foster.system.files import read_limited, user_path
 MAX_FILE_BYTES = 2**24
 """The largest settings file or list of class names."""
 
+MAX_PARTS = 10_000
+"""Most dots and brackets of a settings file: the time and the memory of the parser grow with the square of their
+number; here they are about a second and 600 MB."""
+
 
 def read_toml(path: Path, kind: str = "settings file") -> dict[str, Any]:
     """The plain data of a TOML file; `kind` is what it is called in messages."""
     try:
-        return tomllib.loads(read_limited(path, MAX_FILE_BYTES).decode())
+        text = read_limited(path, MAX_FILE_BYTES).decode()
+        if text.count(".") + text.count("[") > MAX_PARTS:
+            raise SettingsError(f"'{path}' has more than {MAX_PARTS:,} dots and brackets")
+        return tomllib.loads(text)
     except OSError as error:
         raise SettingsError(f"cannot read {kind} '{path}': {words_of(error)}") from None
     except (ValueError, RecursionError) as error:

@@ -26,6 +26,9 @@ Words = Annotated[str, AfterValidator(printable)]
 """Text without characters that would move a terminal's cursor or change its colours."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
+SHARE_OF_MEMORY = 1 / 128
+"""The largest JSON file, as a share of the main memory. Its objects take up to 60 times the bytes of the file."""
+
 Schema = TypeVar("Schema")
 
 
@@ -46,7 +49,7 @@ class DocumentError(DataError):
 def read_json(path: Path, max_bytes: int) -> Any:
     """Plain data from a JSON file of at most `max_bytes`. Raises DocumentError; the cause may be an OSError."""
     try:
-        return from_json(read_limited(path, max_bytes))
+        return from_json(read_limited(path, min(max_bytes, int(SHARE_OF_MEMORY * main_memory()))))
     except OSError as error:
         raise DocumentError(path, f"cannot be read: {words_of(error)}") from error
     except ValueError as error:
