@@ -137,6 +137,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         base, method="podnet", settings={**settings_of("podnet", base), "podnet": {"num_proxies": 10**12}}
     ),
     "a history nested 300 deep": lambda base: altered(base, history=[{"x": nested(300)}]),
+    "a name that no figure can hold": lambda base: altered(base, classes=["z" * 1001, "one"]),
     "a carriage return in a name": lambda base: altered(base, classes=["zero\rone", "one"]),
     "an image of no class": lambda base: altered(base, exemplars=[{**base["exemplars"][0], "class_id": 2}]),
     "an image without a hash": lambda base: altered(base, exemplars=[{**base["exemplars"][0], "file": "none.png"}]),

@@ -55,6 +55,7 @@ HOSTILE = {
     "a number that no float holds": '{"train_seconds": 1e400',
     "an accuracy that is no number": '{"final_accuracy": NaN',
     "half a character": '{"method": "\\ud800"',
+    "a name that no figure can hold": '{"method": "' + "w" * 1001 + '"',
     "an accuracy below 0": '{"accuracy": [-500, 60]',
     "an accuracy above 100": '{"final_accuracy": 200',
     "settings nested 900 deep": '{"settings": {"a": ' + "[" * 900 + "]" * 900 + "}",

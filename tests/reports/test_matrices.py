@@ -1,5 +1,7 @@
 import numpy as np
+import pytest
 
+from foster.errors import DataError
 from foster.experiment.results import read_result
 from foster.reports import matrices
 from foster.reports.archive import open_archives
@@ -33,6 +35,14 @@ def test_of_many_classes_the_borders_between_tasks_are_numbered(kept_runs, monke
     monkeypatch.setattr(matrices, "MOST_NUMBERED", 2)
     axes = confusion_figure(open_archives([kept_runs["foster"]])).axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "4"], "6 is too close to 4"
+
+
+def test_matrices_that_would_fill_the_memory_are_refused(kept_runs, monkeypatch):
+    archives = open_archives(kept_runs.values())
+    monkeypatch.setattr(matrices, "MOST_CELLS", 2 * 6 * 6 - 1)
+    with pytest.raises(DataError, match="more than 71 cells"):
+        confusion_figure(archives)
+    assert confusion_figure(archives[:1]).axes
 
 
 def test_a_class_that_nothing_was_measured_on_has_a_blank_row(kept_runs, monkeypatch):

@@ -23,6 +23,12 @@ def test_rows_tell_accuracy_and_what_a_class_is_taken_for():
     assert [(row.mistaken_for, row.share) for row in rows] == [("dog", 25.0), ("", 0.0)]
 
 
+def test_rows_of_many_classes_take_little_memory():
+    ids = np.arange(100_000)
+    rows = class_rows([f"class {k}" for k in ids], [len(ids)], ids, [np.roll(ids, 1)])
+    assert (len(rows), rows[5].mistaken_for, rows[5].accuracies) == (100_000, "class 4", (0.0,))
+
+
 def test_the_most_confused_pairs_come_first_with_pictures_of_them(kept_runs):
     (run,) = open_archives([kept_runs["finetune"]])
     labels, predicted = run.predictions()

@@ -32,7 +32,8 @@ Use = Literal["exemplars", "held-out"]
 Side = Annotated[int, Field(ge=1, le=SIDES[1])]
 Mean = Annotated[float, Field(ge=-1e6, le=1e6)]
 Spread = Annotated[float, Field(ge=1e-6, le=1e6)]
-ClassName = Annotated[str, Field(max_length=4096), AfterValidator(_one_line)]
+ClassName = Annotated[str, Field(max_length=1000), AfterValidator(_one_line)]
+"""The memory that a figure takes grows with the square of a name's length."""
 FileName = Literal["network.safetensors", "features.safetensors", "labels.txt", "photos.zip"]
 """The files beside `bundle.json`."""
 PhotoName = Annotated[str, Field(pattern=r"^(exemplars|held-out)/[0-9]{4,9}/[0-9]{4,9}-[0-9a-f]{12}\.(jpg|png)$")]

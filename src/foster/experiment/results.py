@@ -17,10 +17,13 @@ from foster.system.output import printable
 RESULTS = "results.json"
 BESIDE_A_RUN = frozenset({".log", ".toml"})
 """Endings of files that a sweep writes beside a run's folder, under its name."""
-MAX_RESULTS_BYTES, MAX_TASKS = 64 * 2**20, 10_000
+MAX_RESULTS_BYTES, MAX_TASKS, MAX_NAME = 64 * 2**20, 10_000, 1000
 
 CLASSIFIERS = {"head": "head", "nearest_mean": "nearest mean"}
 """The classifiers with which every method is evaluated, as tables name them."""
+
+Name = Annotated[Words, Field(max_length=MAX_NAME)]
+"""The memory that a figure takes grows with the square of a name's length."""
 
 Change = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 
@@ -41,8 +44,8 @@ class RunResult:
     """What one run achieved. Accuracies in percent; `accuracy[t]` is on the `classes_seen[t]` classes after task t."""
 
     path: Path
-    method: Words
-    scenario: Words
+    method: Name
+    scenario: Name
     seed: Count
     augmentation: Words
     settings: dict[str, Any]
@@ -51,13 +54,13 @@ class RunResult:
     average_incremental_accuracy: Percent
     final_accuracy: Percent
     forgetting: Change
-    variants: dict[Words, VariantResult]
+    variants: dict[Name, VariantResult]
     params: Count
     memory_bytes: Count
     train_seconds: Seconds
     finished: bool
     evaluated_on: Words
-    result: Words
+    result: Name
     """The variant whose accuracies these are: a classifier (`head`, `nearest_mean`), or a name of the method's own."""
     new_accuracy: tuple[Percent | None, ...]
     """After each task, on the test images of that task; None where it has none."""
@@ -65,7 +68,7 @@ class RunResult:
     """After each task on the test images of the tasks before it; None after the first."""
     accuracy_matrix: list[list[Percent | None]]
     """Row t: after task t on the test images of each task up to t; None for a task without test images."""
-    classes: tuple[str, ...]
+    classes: tuple[Annotated[str, Field(max_length=MAX_NAME)], ...]
     """All names in order of arrival."""
     environment: dict[str, Any]
     content: dict[str, Any]
@@ -102,7 +105,7 @@ class RunResult:
     @property
     def recipe(self) -> str:
         """The name of the recipe; empty for none."""
-        return printable(str(self.settings.get("recipe", "")))
+        return printable(str(self.settings.get("recipe", ""))[:MAX_NAME])
 
     @property
     def order_seed(self) -> int | None:

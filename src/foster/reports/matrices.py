@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
+from foster.errors import DataError
 from foster.experiment.results import RunResult
 from foster.reports.archive import Archive, accuracy_of
 from foster.reports.style import format_of_panels, grid_of_axes, is_narrow, new_figure, points, styled, wrapped
@@ -19,6 +20,8 @@ MOST_NUMBERED = 15
 """Most borders between tasks that are numbered; those too close to the last numbered one are not."""
 MOST_WRITTEN = 12
 """Most tasks whose accuracies are written into the matrix."""
+MOST_CELLS = 10**7
+"""Most cells of all confusion matrices of a figure: 1 GB and many seconds."""
 ON_BRIGHT = "#222222"
 """The colour of text on a bright cell, in light and dark reports."""
 
@@ -53,6 +56,8 @@ def confusion_figure(archives: Sequence[Archive]) -> Figure:
     Classes are in order of arrival; lines separate tasks. A bright column on the right means that much is predicted as
     new classes.
     """
+    if sum(len(archive.class_names) ** 2 for archive in archives) > MOST_CELLS:
+        raise DataError(f"these confusion matrices have more than {MOST_CELLS:,} cells; draw fewer runs or classes")
     places = [f", {archive.scenario_name}" if archive.scenario_name else "" for archive in archives]
     titles = [f"{one.name}{place}: {accuracy_of(one):.1f}\u00a0%" for one, place in zip(archives, places, strict=True)]
     figure, panels = _panels(titles, 4.2)

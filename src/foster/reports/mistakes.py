@@ -15,7 +15,6 @@ from torch import Tensor
 
 from foster.errors import DataError
 from foster.reports.archive import Archive, BundleArchive
-from foster.reports.matrices import confusion
 from foster.reports.pictures import shown_pixels
 from foster.reports.style import COLOURS, SOFT_INK, new_figure, styled
 
@@ -65,20 +64,22 @@ def class_rows(
     predictions: Sequence[NDArray[np.int64]],
 ) -> list[ClassRow]:
     """A row for each class that has an image, in order of arrival."""
-    tables = [confusion(labels, predicted, len(class_names)) for predicted in predictions]
     counts = np.bincount(labels, minlength=len(class_names))
+    rights = [np.bincount(labels[labels == predicted], minlength=len(class_names)) for predicted in predictions]
     tasks = np.repeat(np.arange(len(task_sizes)), task_sizes)
-    mistakes = tables[0] - np.diag(np.diag(tables[0]))
+    worst: dict[int, tuple[int, int]] = {}
+    for (true, other), count in _mistakes(labels, predictions[0]):
+        worst.setdefault(true, (other, count))
     rows = []
     for class_id in np.flatnonzero(counts).tolist():
-        other = int(mistakes[class_id].argmax())
-        share = 100 * float(mistakes[class_id, other])
+        other, count = worst.get(class_id, (0, 0))
+        share = 100 * (count / int(counts[class_id]))
         rows.append(
             ClassRow(
                 class_names[class_id],
                 int(tasks[class_id]) + 1,
                 int(counts[class_id]),
-                tuple(100 * float(table[class_id, class_id]) for table in tables),
+                tuple(100 * float(right[class_id] / counts[class_id]) for right in rights),
                 class_names[other] if share else "",
                 share,
             )
@@ -86,15 +87,19 @@ def class_rows(
     return rows
 
 
+def _mistakes(labels: NDArray[np.int64], predicted: NDArray[np.int64]) -> list[tuple[tuple[int, int], int]]:
+    """Each pair of a true and another predicted class id, with its number of images; the most frequent first."""
+    answers = zip(labels.tolist(), predicted.tolist(), strict=True)
+    mistakes = Counter((true, other) for true, other in answers if true != other)
+    return sorted(mistakes.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
 def confused_pairs(archive: Archive, limit: int = 12) -> list[Pair]:
     """The pairs that are confused most often, with pictures where the images are available."""
     labels, predicted = archive.predictions()
     names = archive.class_names
-    mistakes = Counter(
-        (true, other) for true, other in zip(labels.tolist(), predicted.tolist(), strict=True) if true != other
-    )
     pairs = []
-    for (true, other), count in sorted(mistakes.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]:
+    for (true, other), count in _mistakes(labels, predicted)[:limit]:
         chosen = np.flatnonzero((labels == true) & (predicted == other))[:PICTURES_OF_A_PAIR]
         share = 100 * count / int((labels == true).sum())
         pairs.append(Pair(names[true], names[other], count, share, _pictures(archive, chosen)))
