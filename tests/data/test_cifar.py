@@ -39,7 +39,7 @@ def test_the_five_batches_of_cifar10_follow_one_another(tmp_path: Path) -> None:
     files["batches.meta"] = python2_pickle({"label_names": NAMES, "num_vis": 3072})
     assert set(files) == set((CATALOGUE["cifar10"].published or published(b"")).files)
     source = Published("http://127.0.0.1:9/x", "", "any", {name: md5(content) for name, content in files.items()})
-    train, test = read(source, write(tmp_path, files), "cifar10")
+    train, test = read(source, write(tmp_path, files))
     assert train.labels.tolist() == [0, 0, 1, 0, 2, 0, 0, 0, 1, 0]
     expected = np.concatenate([pixels(2, seed) for seed in range(5)])
     assert torch.equal(train.images.flatten(1), torch.from_numpy(expected))

@@ -93,9 +93,10 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def read(source: Published, data_dir: Path, name: str = "cifar100") -> tuple[ImageSet, ImageSet]:
-    """The images of `source`, in the layout of CIFAR-100 or of `name`."""
-    return read_cifar(Request(data_dir=data_dir, facts=replace(CATALOGUE[name], published=source)))
+def read(source: Published, data_dir: Path) -> tuple[ImageSet, ImageSet]:
+    """The images of `source`, in the layout of CIFAR-10 or of CIFAR-100."""
+    facts = replace(CATALOGUE["cifar100"], name="other", published=source)
+    return read_cifar(Request(data_dir=data_dir, facts=facts))
 
 
 def assert_small_files_are_read(source: Published, data_dir: Path) -> None:

@@ -25,8 +25,8 @@ def read_cifar(request: Request) -> tuple[ImageSet, ImageSet]:
     for name, md5 in published.files.items():
         check_md5(folder / name, md5)
     contents = {name: read_pickle(folder / name) for name in published.files}
-    kind = "fine_" if request.facts.name == "cifar100" else ""  # CIFAR-100 also has coarse labels
     (meta,) = (content for name, content in contents.items() if "meta" in name)
+    kind = "fine_" if "fine_label_names" in meta else ""  # CIFAR-100 also has coarse labels
     class_names = tuple(map(_text, meta[f"{kind}label_names"]))
 
     def images(batches: Sequence[dict[str, Any]]) -> ImageSet:
