@@ -107,8 +107,10 @@ def test_every_phase_is_trained_with_its_own_schedule_and_images(name: str) -> N
         task = task_of(method, index)
         phases = [part for part in method.phases(task) if isinstance(part, Phase)]
         found += [(phase.name, phase.fit) for phase in phases]
-        assert {phase.name for phase in phases if phase.data is not task.training} <= PARTS.get(name, set())
+        parts = {phase.name for phase in phases if phase.data is not task.training}
+        assert parts <= PARTS.get(name, set()), f"a phase sees other images than task.training: add '{name}' to PARTS"
     assert (task.exemplars is not None) == (settings.uses_memory or settings.keeps_all_images)
+    assert name in SCHEDULES, f"add the phases of '{name}' to SCHEDULES above"
     assert found == [(phase, getattr(settings, field)) for phase, field in SCHEDULES[name]]
     used = {field for _, field in SCHEDULES[name]}
     assert used == {field for field, value in settings if isinstance(value, FitSettings)}, "none is for nothing"

@@ -80,7 +80,7 @@ def figure(
     style: Style = None,
     plugins: Plugins = None,
 ) -> None:
-    """Draw runs or bundles; KIND is one of nine figures.
+    """Draw runs or bundles; KIND is one of these.
 
     \b
     accuracy    accuracy after each task, with the gap at the end
