@@ -101,8 +101,8 @@ def test_a_plan_is_shown_with_a_row_a_task_and_its_totals() -> None:
     assert "boost" in text
     assert all(fact in text for fact in (f"{plan.total_epochs:,}", f"{plan.total_steps:,}", " 200 ", "37.5 KiB"))
     assert "estimated time: not known" in text
-    assert "images: from the mean" in text, "there are 178 to 183 images of a digit"
-    assert "images: from the mean" not in repr(make_plan(load_settings("cifar100-b0-inc20")))
+    assert "images: computed from the mean" in text, "there are 178 to 183 images of a digit"
+    assert "images: computed from the mean" not in repr(make_plan(load_settings("cifar100-b0-inc20")))
     assert "photos:" not in text
 
 

@@ -1,4 +1,4 @@
-"""The defaults of every method: the schedules and constants with which the field runs it."""
+"""The defaults of every method: its usual schedules and constants."""
 
 from itertools import combinations
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from foster.settings.fit import FitSettings
 from foster.settings.methods import METHOD_SETTINGS, FosterSettings
 
-FIELD_FIRST = ("milestones", 200, (60, 120, 170), 0.1, 5e-4)
+USUAL_FIRST = ("milestones", 200, (60, 120, 170), 0.1, 5e-4)
 FOSTER_FIRST = ("cosine", 200, (), 0.1, 5e-4)
 BIC = ("milestones", 170, (60, 100, 140), 0.1, 2e-4)
 PODNET = ("cosine", 160, (), 0.1, 5e-4)
@@ -16,18 +16,18 @@ COIL = ("milestones", 160, (80, 120), 0.1, 5e-4)
 
 SCHEDULES = {
     # kind, epochs, milestones, learning rate, weight decay
-    "finetune": {"first": FIELD_FIRST, "later": ("milestones", 80, (40, 70), 0.1, 2e-4)},
-    "replay": {"first": FIELD_FIRST, "later": ("milestones", 70, (30, 50), 0.1, 2e-4)},
+    "finetune": {"first": USUAL_FIRST, "later": ("milestones", 80, (40, 70), 0.1, 2e-4)},
+    "replay": {"first": USUAL_FIRST, "later": ("milestones", 70, (30, 50), 0.1, 2e-4)},
     "lwf": {
         "first": ("milestones", 200, (60, 120, 160), 0.1, 5e-4),
         "later": ("milestones", 250, (60, 120, 180, 220), 0.1, 2e-4),
     },
-    "icarl": {"first": FIELD_FIRST, "later": ("milestones", 170, (80, 120), 0.1, 2e-4)},
+    "icarl": {"first": USUAL_FIRST, "later": ("milestones", 170, (80, 120), 0.1, 2e-4)},
     "bic": {"first": BIC, "later": BIC, "correction": BIC},
-    "wa": {"first": FIELD_FIRST, "later": ("milestones", 170, (60, 100, 140), 0.1, 2e-4)},
+    "wa": {"first": USUAL_FIRST, "later": ("milestones", 170, (60, 100, 140), 0.1, 2e-4)},
     "podnet": {"first": PODNET, "later": PODNET, "finetune": ("cosine", 20, (), 0.005, 5e-4)},
     "coil": {"first": COIL, "later": COIL},
-    "der": {"first": FIELD_FIRST, "later": ("milestones", 170, (80, 120, 150), 0.1, 2e-4)},
+    "der": {"first": USUAL_FIRST, "later": ("milestones", 170, (80, 120, 150), 0.1, 2e-4)},
     "foster": {
         "first": FOSTER_FIRST,
         "boost": ("cosine", 170, (), 0.1, 5e-4),
@@ -68,7 +68,7 @@ CONSTANTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", METHOD_SETTINGS)
-def test_every_phase_of_every_method_has_the_fields_schedule(name: str) -> None:
+def test_every_phase_of_every_method_has_its_usual_schedule(name: str) -> None:
     fits = {key: value for key, value in METHOD_SETTINGS[name]() if isinstance(value, FitSettings)}
     found = {
         key: (fit.schedule, fit.epochs, fit.milestones, fit.learning_rate, fit.weight_decay)

@@ -51,7 +51,7 @@ def fill(folder: Path) -> CheckpointStore:
 def test_who_looks_on_leaves_alone_what_another_process_may_be_writing(tmp_path: Path):
     store, left = fill(tmp_path), tmp_path / ".manifest.0123456789ab.part"
     left.write_text("half")
-    assert store.load(no_warning, is_looking_on=True) is not None
+    assert store.load(no_warning, is_read_only=True) is not None
     assert left.exists()
     assert store.load(no_warning) is not None
     assert not left.exists()

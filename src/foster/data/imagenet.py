@@ -65,9 +65,9 @@ def task_folders(folder: Path) -> list[Path]:
 
 
 def own_photos(folder: Path, test_share: float, seed: int) -> tuple[Paths, Paths]:
-    """Training and test photos of one's own: in `train` and `test` folders, or in one tree, a share of it for tests."""
+    """Training and test photos of a user: from the folders `train` and `test`, or from one tree that is divided."""
     if not folder.is_dir():
-        raise DataError(f"there is no folder '{shown(folder)}' of photos; name theirs with data=FOLDER")
+        raise DataError(f"there is no folder '{shown(folder)}' of photos; set data=FOLDER")
     has_train = _has(folder, "train")
     place = folder / "train" if has_train else folder
     train = class_folders(place)
@@ -86,7 +86,7 @@ def own_photos(folder: Path, test_share: float, seed: int) -> tuple[Paths, Paths
 
 
 def _in_order(photos: Paths, names: Iterable[str], folder: Path) -> Paths:
-    """The photos of these classes, in this order. Raises DataError if `folder`, which they are from, lacks a class."""
+    """The photos of these classes, in this order. Raises DataError if a class has no photos in `folder`."""
     if missing := [name for name in names if name not in photos]:
         raise DataError(f"no photos of {listed(missing)} in '{shown(folder)}'")
     return {name: photos[name] for name in names}

@@ -1,4 +1,4 @@
-"""Stack: images however they are kept. ImageSet: a stack with labels and class names, as the whole library uses it."""
+"""Stack: images as one tensor, or photos of many sizes. ImageSet: a stack with labels and class names."""
 
 import hashlib
 import json
@@ -78,7 +78,7 @@ class Stack(ABC):
         """Decode the photos that this process needs and has not decoded yet."""
         return
 
-    def readable(self) -> Tensor:
+    def is_readable(self) -> Tensor:
         """Which images can be read, bool `[N]`; photos are decoded now."""
         return torch.ones(len(self), dtype=torch.bool)
 
@@ -262,7 +262,7 @@ class ImageSet:
         return self.select((self.labels >= first) & (self.labels < last))
 
     def class_counts(self) -> Tensor:
-        """How many images each class id holds, `[num_classes]` int64 on the CPU; all images must have a label."""
+        """The number of images of each class, `[num_classes]` int64 on the CPU; all images must have a label."""
         return torch.bincount(self.labels.cpu(), minlength=self.num_classes)
 
     def to(self, device: torch.device | str) -> "ImageSet":
@@ -271,8 +271,8 @@ class ImageSet:
         return ImageSet(self.stack.to(device), self.labels.to(device), self.class_names, beside)
 
     def readable(self) -> "ImageSet":
-        """The images that can be read: photos are decoded now, where they are not yet, and broken ones left out."""
-        is_readable = self.stack.readable()
+        """The images that can be read. Photos that are not decoded yet are decoded now; broken ones are left out."""
+        is_readable = self.stack.is_readable()
         return self if bool(is_readable.all()) else self.select(is_readable.to(self.labels.device))
 
     def with_class_order(self, order: Sequence[int]) -> "ImageSet":
@@ -282,11 +282,10 @@ class ImageSet:
 
 
 def concatenate(first: ImageSet, second: ImageSet) -> ImageSet:
-    """Both sets as one, on the device of the first, with the longer list of class names; a set without the rows that
-    the other has `beside` its images has zeros.
+    """Both sets as one, on the device of the first, with the longer list of class names.
 
-    The lists must agree as far as both go, or the same id would mean two classes; a set that is only unlabeled
-    images has no class names.
+    A class id that both lists name must have the same name in both. A set of unlabeled images has no class names. Rows
+    `beside` the images of one set alone are zeros for the other.
     """
     if any(a != b for a, b in zip(first.class_names, second.class_names, strict=False)):
         raise ValueError("cannot concatenate image sets that give the same id to different classes")

@@ -21,7 +21,7 @@ class ExemplarMemory:
 
     The budget is `total` images for all classes, or `per_class` for each; with neither, there is no limit. The memory
     has copies of its images on the CPU, so the original data may be deleted. Photos of different sizes are kept as
-    their encoded files. `kind` is a stack, possibly empty, of the kind that `load_state` restores. `keep` stores
+    their encoded files. `load_state` restores a stack of the same kind as `kind`, which may be empty. `keep` stores
     further tensors, with a row for each image; their rows are trimmed, selected and saved with the images.
     """
 

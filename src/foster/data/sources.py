@@ -1,5 +1,4 @@
-"""Where images come from: how a dataset is read, and the two that need no files. The one table of datasets is in
-settings/datasets.py."""
+"""How datasets are read, and the two that need no data files. The table of datasets is in settings/datasets.py."""
 
 import importlib
 import importlib.util
@@ -93,7 +92,7 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
 
 
 def with_counts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    """The facts with what is counted from the images; photos are listed, not decoded."""
+    """The facts with the numbers of classes and images, counted in the files; photos are not decoded."""
     train, test = _read(facts, Request(**vars(asked), facts=facts))
     return replace(
         facts,
@@ -107,7 +106,7 @@ def with_counts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
 
 
 def arrivals(train: ImageSet) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The classes in the order in which the dataset's own tasks bring them, and how many are new in each task."""
+    """The classes in order of arrival in the dataset's own tasks, and the number of new classes of each task."""
     if "task" not in train.beside:
         raise DataError(
             "tasks=given: the dataset has no tasks of its own, such as folders tasks/1/CLASS, tasks/2/CLASS"
@@ -119,7 +118,7 @@ def arrivals(train: ImageSet) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def task_counts(train: ImageSet) -> tuple[tuple[int, ...], ...]:
-    """For each of the dataset's own tasks, how many images it brings of each class seen by then; none without tasks."""
+    """For each of the dataset's own tasks, its number of images of each class seen so far; empty without tasks."""
     if "task" not in train.beside:
         return ()
     order, sizes = arrivals(train)

@@ -35,15 +35,15 @@ def run(
     progress: bool = False,
     **settings: Any,
 ) -> Result:
-    """Train one method on one scenario, and return what it found out.
+    """Train one method on one scenario, and return its results.
 
     ```python
     result = foster.run("cifar100-b0-inc10", method="wa", seed=1, data="data")
     result.average_incremental_accuracy
     ```
 
-    `source` is a preset's name, a settings file or a run's folder; without one, the keywords say everything. Every
-    other keyword is a setting: `method="wa"`, a table such as `wa={"later": {"epochs": 50}}`, which changes only the
+    `source` is a preset's name, a settings file or a run's folder; without one, all settings are keywords. Every other
+    keyword is a setting: `method="wa"`, a table such as `wa={"later": {"epochs": 50}}`, which changes only the
     keys that it names, or a dotted key, `**{"wa.later.epochs": 50}`. `memory_total=None` unsets that optional
     key.
 
@@ -52,8 +52,8 @@ def run(
     is taken only with `allow_changed_plugin=True`. Without a folder nothing is kept on the disk.
 
     Nothing is printed unless `progress` is True. `listener` is called with every event (`foster.events`). No signal
-    handlers are set: Ctrl-C raises KeyboardInterrupt at once, and what came after the folder's last checkpoint is
-    done again (`checkpoint_minutes`).
+    handlers are set: Ctrl-C raises KeyboardInterrupt at once, and a resumed run starts from the last checkpoint
+    (`checkpoint_minutes`).
     """
     chosen = _settings(source, settings)
     if folder is None and resume:
@@ -86,7 +86,7 @@ def plan(
     foster.plan("cifar100-b0-inc10", method="wa").total_epochs
     ```
 
-    With `measure` a few steps of each phase are made now, and `time` says how long all of them will take.
+    With `measure`, a few steps of each phase are timed now, and `time` is the estimated time of all steps.
     """
     chosen = _settings(source, settings)
     return measured_plan(chosen) if measure else make_plan(chosen)

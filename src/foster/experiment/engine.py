@@ -1,4 +1,4 @@
-"""Build the engine that the settings ask for, as far as the machine has it; and say what it is."""
+"""Build the engine that the settings ask for on this machine, and describe it for `results.json`."""
 
 import os
 import platform

@@ -11,7 +11,7 @@ from foster.settings.base import FREE_SETTINGS, MEMORY_KEYS, flat
 from foster.settings.experiment import Settings
 from foster.system.files import user_path
 
-SILENT = frozenset({*FREE_SETTINGS, *MEMORY_KEYS, "recipe", "base_classes", "increment", "task_sizes", "options"})
+NOT_COMPARED = frozenset({*FREE_SETTINGS, *MEMORY_KEYS, "recipe", "base_classes", "increment", "task_sizes", "options"})
 """Settings that the first task does not depend on, or that `_facts` adds in another form."""
 
 
@@ -63,10 +63,10 @@ def _facts(settings: Settings) -> dict[str, Any]:
     options = settings.options.model_dump(mode="json")
     decisive = settings.options.first_task_options
     compared = {key: value for key, value in options.items() if decisive is None or key in decisive}
-    plain = settings.model_dump(mode="json", exclude=set(SILENT))
+    plain = settings.model_dump(mode="json", exclude=set(NOT_COMPARED))
     first = settings.task_sizes[0] if settings.task_sizes else settings.base_classes or settings.increment
     plain["order_seed"] = settings.seed if settings.order_seed is None else settings.order_seed
-    if decisive and "first" in decisive:  # whatever method asks for it, the same network is trained
+    if decisive and "first" in decisive:  # the first network does not depend on the method
         del plain["method"]
         return flat({**plain, "base_classes": first, **compared})
     return flat({**plain, "base_classes": first, settings.method: compared})

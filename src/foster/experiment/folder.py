@@ -78,8 +78,8 @@ class RunFolder:
         """Refuse a folder with results but no checkpoint: a new start would overwrite the results."""
         if self.has_learned:
             raise FolderError(
-                f"'{self.path}' has learned before, but there is no checkpoint in '{self.checkpoints.folder}'; "
-                "put its files back, or start a new run in another folder"
+                f"the checkpoints of the run in '{self.path}' are missing in '{self.checkpoints.folder}'; "
+                "put them back, or start a new run in another folder"
             )
 
     def check_free(self, settings: Settings | None = None) -> None:

@@ -1,5 +1,4 @@
-"""Build the data, the backbone and the method that the settings ask for. What is imported here does not know the
-settings of an experiment."""
+"""Build the data, the backbone and the method that the settings ask for."""
 
 from collections.abc import Mapping
 from dataclasses import replace

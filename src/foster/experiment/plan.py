@@ -48,8 +48,8 @@ COPIES_OF_STATISTICS = 4
 
 PLACES_OF_PHOTOS = {
     "device": "stay on the device",
-    "host": "stay in the host's memory and travel batch by batch",
-    "disk": "stay on disk (engine.photo_cache) and travel batch by batch",
+    "host": "stay in the host's memory and are sent batch by batch",
+    "disk": "stay on disk (engine.photo_cache) and are sent batch by batch",
     "nowhere": "fit nowhere: set engine.photo_cache=FOLDER, or choose a smaller photos.short_side",
 }
 
@@ -67,7 +67,7 @@ class PlannedPhase(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedTask:
-    """One row of a plan. `exemplars` is what the memory holds while the task is learned."""
+    """One row of a plan. `exemplars` is the number of images in the memory during the task."""
 
     index: int
     num_new: int
@@ -93,9 +93,9 @@ class TimeEstimate:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """What a run would do: each of its `tasks`, `total_epochs` and `total_steps`; what is kept between tasks
-    (`memory_images`, and `memory_bytes` of these and of statistics), what training takes (`training_bytes`), and the
-    `time`, where it is known."""
+    """The plan of a run: its `tasks`, `total_epochs` and `total_steps`; the images that are kept between tasks
+    (`memory_images`), and the bytes of these and of statistics (`memory_bytes`); estimates of the memory of training
+    (`training_bytes`) and, if it is known, of the `time`."""
 
     settings: Settings
     facts: DatasetFacts
@@ -150,7 +150,7 @@ class Plan:
         )
         yield f"estimated memory while training: {size_text(self.training_bytes)}, and what torch itself needs"
         if self.facts.num_train % self.facts.num_classes:
-            yield "images: from the mean over classes, which differ in size"
+            yield "images: computed from the mean over classes, whose sizes differ"
         if self.photos:
             size = f"{size_text(self.photo_bytes)} of decoded photos"
             yield f"photos: the largest task and the test have about {size}, which {PLACES_OF_PHOTOS[self.photos]}"
@@ -193,7 +193,7 @@ def make_plan(
     unlabeled = ImageSet(_blank(source.num_train), torch.full((source.num_train,), -1), ()) if source else None
     with torch.random.fork_rng(devices=[]):
         method = idle_method(settings, unlabeled, device)
-        tasks = [_rehearsed(method, task, settings, look) for task in _tasks(facts, settings, method, per_class)]
+        tasks = [_planned_task(method, task, settings, look) for task in _tasks(facts, settings, method, per_class)]
         activation_bytes = _activation_bytes(method.new_backbone(), facts.image_size)
     largest = max(task.new_images + task.exemplars for task in tasks) + (len(unlabeled) if unlabeled else 0)
     statistics_bytes = method.network.statistics_bytes
@@ -271,7 +271,7 @@ def planned_phases(
     return planned
 
 
-def _rehearsed(
+def _planned_task(
     method: Method[Any], task: Task, settings: Settings, look_at: Callable[[Task, Phase], None]
 ) -> PlannedTask:
     """The phases of `task`; afterwards the method has the network and exemplars that it would have in a run."""

@@ -38,7 +38,7 @@ class Record:
 
     @property
     def result(self) -> list[Evaluation]:
-        """The evaluations of the network that the method delivers."""
+        """The evaluations of the variant that is the result."""
         return self.evaluations[self.result_name]
 
     def summary(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class VariantResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What one run achieved. Accuracies in percent; `accuracy[t]` is on the `classes_seen[t]` classes after task t."""
+    """The results of one run. Accuracies in percent; `accuracy[t]` is on the `classes_seen[t]` classes after task t."""
 
     path: Path
     method: Name
@@ -72,7 +72,7 @@ class RunResult:
     """All names in order of arrival."""
     environment: dict[str, Any]
     content: dict[str, Any]
-    """All that the file holds."""
+    """The whole content of the file."""
 
     @property
     def counted_by(self) -> str:
@@ -157,7 +157,7 @@ def read_result(path: Path) -> RunResult:
     data = read_content(path)
     if not data.keys() >= {"method", "scenario", "accuracy"}:
         raise DataError(f"'{path}' is not a results file: it lacks 'method', 'scenario' or 'accuracy'")
-    # JSON holds no paths or class counts; everything else is taken as it stands there, extra keys passed over.
+    # JSON holds no paths or class counts; everything else is taken from the file, and extra keys are ignored.
     facts = {**data, "path": path, "classes_seen": _classes_seen(data), "content": data}
     return checked(facts, READER, path)
 

@@ -117,7 +117,7 @@ class RunArchive:
 
     @cached_property
     def _checkpoint(self) -> Checkpoint:
-        checkpoint = RunFolder(self.folder).checkpoints.load(lambda message: None, is_looking_on=True)
+        checkpoint = RunFolder(self.folder).checkpoints.load(lambda message: None, is_read_only=True)
         if checkpoint is None or "network" not in checkpoint.parts:
             raise DataError(f"there is no checkpoint in '{self.folder}' of a task that was learned")
         return checkpoint

@@ -12,12 +12,12 @@ Temperature = Annotated[float, Field(gt=0, description="The temperature of disti
 DistillationWeight = Annotated[float, Field(ge=0, description="The weight of distillation.")]
 Turns = Annotated[
     Literal["none", "beside"],
-    Field(description="beside: the phase also sees each image turned by quarters, and learns by how many."),
+    Field(description="beside: also train on each image turned by one to three quarters, and predict how many."),
 ]
 
 
-FIELD_FIRST_TASK = with_milestones(200, 60, 120, 170, weight_decay=5e-4)
-"""The usual schedule of the first task of most baselines."""
+USUAL_FIRST_TASK = with_milestones(200, 60, 120, 170, weight_decay=5e-4)
+"""The schedule of the first task of most methods."""
 
 
 class MethodSettings(Frozen):
@@ -58,7 +58,7 @@ class MethodSettings(Frozen):
     first_variant: ClassVar[str] = ""
     """The variant that is the network trained in the first task; empty for that of `classifies_by`."""
 
-    first: FitSettings = FIELD_FIRST_TASK
+    first: FitSettings = USUAL_FIRST_TASK
 
     @property
     def unlabeled_source(self) -> str:

@@ -1,6 +1,6 @@
 """The settings of all methods, and the table of methods; without torch.
 
-The defaults are the schedules that a method's authors and the field use.
+The defaults are the schedules of a method's authors or of the public toolkits.
 """
 
 from collections.abc import Sequence
@@ -79,8 +79,8 @@ class WaSettings(MethodSettings):
     later: FitSettings = with_milestones(170, 60, 100, 140)
     temperature: Temperature = 2.0
     weighting: Literal["fixed", "share"] = "fixed"
-    """fixed: CE + distillation_weight KD, as in the field's runs; share: (1-l) CE + l KD with l = known/total, as the
-    WA paper prints it."""
+    """fixed: CE + distillation_weight KD, as in the public toolkits; share: (1-l) CE + l KD with l = known/total, as
+    the WA paper prints it."""
     distillation_weight: DistillationWeight = 2.0
 
 
@@ -124,7 +124,7 @@ class DerSettings(MethodSettings):
     look = ("#009E73", "D")
     later: FitSettings = with_milestones(170, 80, 120, 150)
     align: bool = True
-    """Align the head's row norms after each task, as the field's code does."""
+    """Align the head's row norms after each task, as the public toolkits do."""
 
 
 class FosterSettings(MethodSettings):

@@ -97,15 +97,15 @@ class CheckpointStore:
         self._usable[number] = frozenset(file.name for file in files.values())
         self._remove_unused()
 
-    def load(self, warn: Callable[[str], None], *, is_looking_on: bool = False) -> Checkpoint | None:
+    def load(self, warn: Callable[[str], None], *, is_read_only: bool = False) -> Checkpoint | None:
         """The newest intact checkpoint, or None if the folder has none; `warn` is called for each damaged one.
 
-        With `is_looking_on`, temporary files are not removed: another process may be writing them.
+        With `is_read_only`, temporary files are not removed: another process may be writing them.
         """
         self._usable, self._kept = {}, {}
         newest: Checkpoint | None = None
         manifests = sorted(self._manifests(), reverse=True)
-        if not is_looking_on:
+        if not is_read_only:
             remove_temporaries(self.folder)
         for number, path in manifests:
             try:

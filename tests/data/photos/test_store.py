@@ -159,7 +159,7 @@ def test_kept_photos_that_are_narrow_and_very_long_need_room(monkeypatch: pytest
 def test_what_cannot_be_read_is_left_out_and_told(folder: Path) -> None:
     told: list[events.Event] = []
     photos = PhotoStack.of(files_of(folder), PhotoLoader(32, 40, follower=Follower(told.append)), "task 1")
-    assert photos.readable().tolist() == [True] * 4 + [False] + [True] * 10
+    assert photos.is_readable().tolist() == [True] * 4 + [False] + [True] * 10
     (warning,) = [event for event in told if isinstance(event, events.Warned)]
     assert "1 of 15 photos of task 1 cannot be read" in warning.message
     (decoded,) = [event for event in told if isinstance(event, events.PhotosDecoded)]
@@ -177,7 +177,7 @@ def test_photos_go_where_there_is_room_for_all(folder: Path, monkeypatch: pytest
     needed: list[int] = []
     monkeypatch.setattr(PhotoLoader, "choose", lambda loader, num_bytes: needed.append(num_bytes) or "host")
     photos = PhotoStack.of(files_of(folder), PhotoLoader(32, 40))
-    photos.readable()
+    photos.is_readable()
     assert needed == [pytest.approx(3 * photos.stores[0].sizes.prod(1).sum(), rel=0.5)]
 
 
@@ -191,7 +191,7 @@ def test_selected_and_joined_stacks_share_pixels_and_give_the_same_images(folder
 
 def test_the_memory_keeps_encoded_files_and_loads_them_again(folder: Path) -> None:
     photos = PhotoStack.of(files_of(folder), PhotoLoader(32, 40))
-    photos.readable()
+    photos.is_readable()
     memory = ExemplarMemory(per_class=3, kind=photos[:0])
     for class_id in range(3):
         memory.remember(class_id, photos[torch.arange(5 * class_id, 5 * class_id + 3)])
@@ -229,14 +229,14 @@ def test_pixels_go_when_nobody_needs_their_task_any_more(folder: Path) -> None:
 def test_a_task_without_a_readable_photo_is_refused() -> None:
     photos = PhotoStack.of([b"broken"], PhotoLoader(32, 40), "task 1")
     with pytest.raises(DataError, match=r"no image of task 1 can be read .*'image 0'"):
-        photos.readable()
+        photos.is_readable()
 
 
 def test_reading_stops_when_it_is_asked_to(folder: Path) -> None:
     follower = Follower()
     follower.stop.set()
     with pytest.raises(Stopped):
-        PhotoStack.of(files_of(folder), PhotoLoader(32, 40, follower=follower)).readable()
+        PhotoStack.of(files_of(folder), PhotoLoader(32, 40, follower=follower)).is_readable()
 
 
 def test_a_name_that_is_no_unicode_leads_to_its_file(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_photos_on_the_device_and_on_the_host_are_cut_together(folder: Path) -> 
     device = torch.device("cuda", 0)
     there, here = (PhotoStack.of(files_of(folder), PhotoLoader(32, 40, device, place)) for place in ("device", "host"))
     for photos in (there, here):
-        photos.readable()
+        photos.is_readable()
     chosen = torch.tensor([2, 17, 29, 2, 14, 16])
     mixed, plain = there.followed_by([here])[chosen], here.followed_by([here])[chosen]
     assert torch.equal(mixed.on_device(device), plain.on_device(device))
@@ -373,8 +373,8 @@ def test_photos_on_disk_are_the_same_and_their_files_are_gone(
         for place in ("host", "disk")
     )
     for first, second in zip(plain, on_disk, strict=True):
-        assert torch.equal(first.readable(), second.readable())
-        assert torch.equal(first[first.readable()].on_device(CPU), second[first.readable()].on_device(CPU))
+        assert torch.equal(first.is_readable(), second.is_readable())
+        assert torch.equal(first[first.is_readable()].on_device(CPU), second[first.is_readable()].on_device(CPU))
     assert list(cache.iterdir()) == []
 
 
@@ -384,6 +384,6 @@ def test_a_full_disk_is_called_so(folder: Path, tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
         with pytest.raises(FolderError, match=f"cannot write '{tmp_path}': File too large"):
-            photos.readable()
+            photos.is_readable()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -62,7 +62,7 @@ def read_for_training(photos: Photos, resizing: Resizing, loader: PhotoLoader) -
     if loader.place != "disk":
         check_room(len(photos), resizing, COPIES_OF_PHOTOS)
     stack = PhotoStack.of(photos.items, loader, photos.title)
-    is_readable = stack.readable()
+    is_readable = stack.is_readable()
     (store,) = stack.stores
     unreadable = photos.unreadable(dict(sorted(store.unreadable.items())))
     return _read(stack[is_readable], is_readable.nonzero()[:, 0].tolist(), photos, unreadable)
@@ -155,7 +155,7 @@ def _checked_pixels(photo_id: str, content: bytes, resizing: Resizing) -> int:
 def _stack_of_files(files: Sequence[tuple[str, bytes]], resizing: Resizing) -> Stack:
     ids, contents = [photo_id for photo_id, _ in files], [content for _, content in files]
     stack = PhotoStack.of(contents, learner_loader(resizing), "the exemplars", ids)
-    is_readable = stack.readable()
+    is_readable = stack.is_readable()
     if not bool(is_readable.all()):
         raise DataError(f"image {ids[int((~is_readable).nonzero()[0])]} cannot be read")
     return stack if keeps_photos(resizing) else TensorStack(stack.on_device(CPU))

@@ -119,7 +119,7 @@ class PhotoStack(Stack):
         for store, positions in self._by_store():
             store.load(self._numbers[positions])
 
-    def readable(self) -> Tensor:
+    def is_readable(self) -> Tensor:
         for store, positions in self._by_store():
             store.survey(self._numbers[positions])
         return self.sizes.amin(1) > 0
@@ -162,7 +162,7 @@ class PhotoStack(Stack):
                 f"{num_processes} processes cannot share photos in batches of {batch_size} equally; "
                 f"start as many as divide {most}"
             )
-        self.readable()
+        self.is_readable()
         return strata(torch.from_numpy(self._numbers % NUM_STRATA), num_strata(len(self), batch_size))
 
     def epoch(self, order: Tensor, augmentation: Augmentation, random: torch.Generator) -> Gather:
