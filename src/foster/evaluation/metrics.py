@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How well all classes seen so far are told apart, in percent.
+    """Accuracies on all classes seen so far, in percent.
 
     The accuracy on tasks without a test image is None, as is `old_accuracy` in the first task.
     """
@@ -31,7 +31,7 @@ def evaluate(
 ) -> Evaluation:
     """Accuracies from the rank of the true class (0 = predicted) and the label of every test image, both `[N]`.
 
-    Task i brings the next `task_sizes[i]` class ids. `tasks` `[N]` has the task of each image; without it, that is the
+    Task i has the next `task_sizes[i]` class ids. `tasks` `[N]` has the task of each image; without it, that is the
     task of its class. With C classes in all and mean(...) over the test images named:
 
     - accuracy     = 100 mean(rank = 0) over all
@@ -61,7 +61,7 @@ def average_incremental_accuracy(accuracies: Sequence[float]) -> float:
 def forgetting(matrix: Sequence[Sequence[float | None]]) -> float:
     """Mean over the tasks j before the last, T, of max_{j <= t < T} a[t][j] - a[T][j]; 0.0 for a single task.
 
-    Below zero where earlier tasks became better than they ever were. Tasks without test images do not count.
+    Negative if the accuracy on earlier tasks increased. Tasks without test images do not count.
     """
     *earlier, now = matrix
     columns = [[row[task] for row in earlier[task:]] for task in range(len(earlier))]
