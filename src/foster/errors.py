@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-MOST_WORDS = 200
+MOST_CHARACTERS = 200
 """The most characters of another error's message that are shown."""
 
 MOST_CHOICES = 40
@@ -43,7 +43,7 @@ class TrainingError(FosterError):
 def words_of(error: BaseException) -> str:
     """The error's message on one short line; for an OSError, the reason without its number."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split())[:MOST_WORDS] or type(error).__name__
+    return " ".join(text.split())[:MOST_CHARACTERS] or type(error).__name__
 
 
 @contextmanager
