@@ -28,17 +28,17 @@ def test_an_event_is_one_line_with_the_time_its_name_and_all_its_fields(tmp_path
 def test_each_event_is_read_once_and_a_cut_line_waits_for_its_end(tmp_path: Path):
     run = FollowedRun("one", tmp_path)
     run.read_events()
-    assert run.told == RunState()
+    assert run.progress == RunState()
     note(tmp_path, events.RunStarted("wa", "digits-b0-inc2", 5, "", "cpu"))
     line = json.dumps(events.TaskStarted(1, 5, 2, 2, 100).record())
     with (tmp_path / "events.jsonl").open("a") as file:
         file.write(f'not JSON\n[1]\n{{"event": "Unknown"}}\n{line[:30]}')
         file.flush()
         run.read_events()
-        assert (run.told.method, run.told.task) == ("wa", None)
+        assert (run.progress.method, run.progress.task) == ("wa", None)
         file.write(f"{line[30:]}\n")
     run.read_events()
-    assert (run.told.task, run.told.num_tasks) == (1, 5)
+    assert (run.progress.task, run.progress.num_tasks) == (1, 5)
 
 
 @pytest.mark.parametrize(

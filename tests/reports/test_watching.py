@@ -67,7 +67,7 @@ def test_a_view_follows_a_run_phase_by_phase(tmp_path: Path):
     write(tmp_path, events.Evaluated(1, "boosted", 71.25, 90.0, 70.0, 72.0, (70.0, 72.0)), ENDED)
     view.look()
     assert "71.25 %" in shown(view)
-    assert view.told.end is not None
+    assert view.progress.end is not None
 
 
 def test_a_run_that_nobody_goes_on_with_is_not_said_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -143,9 +143,9 @@ def test_a_log_that_nobody_reads_any_more_does_not_stop_a_sweep(monkeypatch: pyt
 
 def test_a_line_is_written_when_something_is_new_and_no_other(capsys: pytest.CaptureFixture[str]):
     lines, run = Display(), SweptRun("one", Path(), settings=Settings.model_construct())
-    run.state, run.told.num_tasks = State.RUNNING, 2
+    run.state, run.progress.num_tasks = State.RUNNING, 2
     for event in (Warned(""), TaskEnded(0, 90.0, 10, 1.0), TaskEnded(1, 80.0, 10, 1.0)):
-        run.told.add(event)
+        run.progress.add(event)
         for _ in range(2):
             lines.show([run])
     assert capsys.readouterr().err.splitlines()[1:] == ["one: 90.00 % after task 1/2", "one: 80.00 % after task 2/2"]

@@ -64,7 +64,7 @@ class Stack(ABC):
 
     @abstractmethod
     def to(self, device: torch.device | str) -> "Stack":
-        """The same images on `device`; photos stay where they are kept."""
+        """The same images on `device`; photos are not moved."""
 
     @abstractmethod
     def on_device(self, device: torch.device) -> Tensor:
@@ -266,7 +266,7 @@ class ImageSet:
         return torch.bincount(self.labels.cpu(), minlength=self.num_classes)
 
     def to(self, device: torch.device | str) -> "ImageSet":
-        """The same set on `device`; photos stay where they are kept."""
+        """The same set on `device`; photos are not moved."""
         beside = {name: rows.to(device) for name, rows in self.beside.items()}
         return ImageSet(self.stack.to(device), self.labels.to(device), self.class_names, beside)
 

@@ -163,11 +163,11 @@ class FollowedRun:
     name: str
     folder: Path
     state: State = State.WAITING
-    told: RunState = field(default_factory=RunState)
+    progress: RunState = field(default_factory=RunState)
     _num_read: int = 0
 
     def read_events(self) -> list[Event]:
-        """The events since the last call, which are added to `told`. An incomplete line is read by the next call; a
+        """The events since the last call, which are added to `progress`. An incomplete line is read by the next call; a
         line that is no event of this version is left out.
 
         Epochs after the last checkpoint before a crash are trained again: their events come twice.
@@ -179,5 +179,5 @@ class FollowedRun:
         self._num_read += len(whole)
         found = [event for line in whole.split(b"\n") if (event := _event_in(line)) is not None]
         for event in found:
-            self.told.add(event)
+            self.progress.add(event)
         return found

@@ -71,7 +71,7 @@ def normalisation(backbone: BackboneChoice, scenario: Scenario) -> tuple[Channel
 def load_scenario(settings: Settings, follower: Follower | None = None) -> Scenario:
     """The data of a run as a scenario. With a validation share, held-out training images replace the test images.
 
-    `follower` is told the progress of a download.
+    `follower` gets the progress of a download.
     """
     dataset = load(settings.dataset, settings.data_asked, follower, build_loader(settings, follower))
     side, tasks, is_given = dataset.train.image_size[1], task_counts(dataset.train), settings.tasks == "given"

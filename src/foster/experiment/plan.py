@@ -342,7 +342,7 @@ def measured_plan(settings: Settings) -> Plan:
         for phase in task.phases
     )
     device = describe_environment(engine)["device"]
-    pace = plan.total_steps / seconds if seconds else 0.0  # of a first task that is taken over, nothing may be left
+    pace = plan.total_steps / seconds if seconds else 0.0  # without a trained phase there is no step
     return replace(plan, time=TimeEstimate(seconds, pace, f"steps made now on {device}"))
 
 

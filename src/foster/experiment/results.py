@@ -76,7 +76,7 @@ class RunResult:
 
     @property
     def counted_by(self) -> str:
-        """The unit of the horizontal axis: the given tasks of a dataset need not bring new classes."""
+        """The unit of the horizontal axis: the given tasks of a dataset may have no new classes."""
         return "tasks learned" if self.settings.get("tasks") == "given" else "classes seen"
 
     @property

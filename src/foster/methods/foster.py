@@ -187,7 +187,7 @@ class Foster(Method[FosterSettings]):
 
 
 def recalling(first: Network, teacher: nn.Module, images: Tensor) -> Output:
-    """The teacher's output; `first` tells its own classes apart."""
+    """The teacher's output, with the probability of the classes of `first` divided among them as `first` does."""
     out, first_out = at_once([partial(teacher, images), partial(first, images)])
     return Output(recalled(out.logits, first_out.logits), out.features)
 

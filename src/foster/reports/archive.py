@@ -76,7 +76,7 @@ class RunArchive:
         """All epochs in order; for an epoch that was trained again after a crash, the later one."""
         run = FollowedRun(self.name, self.folder)
         run.read_events()
-        return list(run.told.trained.values())
+        return list(run.progress.trained.values())
 
     @cached_property
     def all_predictions(self) -> Predictions:

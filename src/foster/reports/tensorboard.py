@@ -29,7 +29,7 @@ def with_tensorboard(listener: Listener, folder: Path) -> Iterator[Listener]:
                 writer = SummaryWriter(str(folder / "tensorboard"))
                 before = FollowedRun("", folder)
                 before.read_events()
-                numbers.update((key, number) for number, key in enumerate(before.told.trained, start=1))
+                numbers.update((key, number) for number, key in enumerate(before.progress.trained, start=1))
             case EpochEnded():
                 number = numbers.setdefault((event.task, event.phase, event.epoch), len(numbers) + 1)
                 for term, value in (*event.losses.items(), ("learning_rate", event.learning_rate)):

@@ -50,30 +50,30 @@ class RunView(FollowedRun):
     def look(self) -> None:
         """Read the events since the last call."""
         self.read_events()
-        if self.told.end is not None:
-            self.state = State.FINISHED if isinstance(self.told.end, RunEnded) else State.FAILED
-        elif self.told.num_tasks or self.told.is_learn:
+        if self.progress.end is not None:
+            self.state = State.FINISHED if isinstance(self.progress.end, RunEnded) else State.FAILED
+        elif self.progress.num_tasks or self.progress.is_learn:
             self.state = State.RUNNING if writer_of(self._locked) else State.STOPPED
 
     def __rich__(self) -> RenderableType:
-        told = self.told
-        title = f"  {printable(told.method)} on {printable(told.scenario)}" if told.method else ""
+        progress = self.progress
+        title = f"  {printable(progress.method)} on {printable(progress.scenario)}" if progress.method else ""
         parts: list[RenderableType] = [Text.assemble((printable(self.name), "bold"), f"{title}  {self.state}")]
-        if told.end is None and told.task is not None and told.epochs is not None:
-            done, count, left = told.num_epochs_done, told.epochs, told.seconds_left
-            task = f"task {told.task + 1}/{told.num_tasks or '?'} {printable(told.phase)}"
+        if progress.end is None and progress.task is not None and progress.epochs is not None:
+            done, count, left = progress.num_epochs_done, progress.epochs, progress.seconds_left
+            task = f"task {progress.task + 1}/{progress.num_tasks or '?'} {printable(progress.phase)}"
             row = Table.grid(padding=(0, 2, 0, 0))
             waits = ABSENT if left is None else f"about {duration(left)} left"
             row.add_row(task, ProgressBar(count, done, width=30), f"epoch {done}/{count}", Text(waits, style="cyan"))
             parts.append(row)
-        elif told.end is None and (read := told.decoding) is not None:
+        elif progress.end is None and (read := progress.decoding) is not None:
             parts.append(Text(f"reading {printable(read.what)}: {read.num_done:,} of {read.num_total:,} photos"))
-        if isinstance(told.end, RunFailed):
-            parts.append(Text(printable(told.end.message), style="red"))
+        if isinstance(progress.end, RunFailed):
+            parts.append(Text(printable(progress.end.message), style="red"))
         lines = Table.grid(padding=(0, 2, 0, 0))
-        for term, values in told.losses.items():
+        for term, values in progress.losses.items():
             lines.add_row(Text(printable(term)), f"{values[-1]:.3f}", Text(sparkline(values), style="yellow"))
-        for variant, by_task in told.evaluated.items():
+        for variant, by_task in progress.evaluated.items():
             values = list(by_task.values())
             name = Text(f"accuracy {printable(variant)}")
             lines.add_row(name, f"{values[-1]:.2f} %", Text(sparkline(values), style="green"))
@@ -112,7 +112,7 @@ def watch(path: Path, *, is_once: bool = False, console: Console | None = None) 
         console.print(_all(views))
         return
     with Live(_all(views), console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        while any(view.told.end is None for view in views):
+        while any(view.progress.end is None for view in views):
             time.sleep(SECONDS_BETWEEN_LOOKS)
             # A sweep starts more runs as it goes on; a learn that is done takes its folder away.
             known = {view.folder for view in views}
@@ -131,7 +131,7 @@ def _all(views: Sequence[RunView]) -> Group:
     others = Table.grid(padding=(0, 2, 0, 0))
     for view in sorted(views, key=lambda view: (view.state is not State.FAILED, view.name)):
         if view not in whole:
-            end = view.told.end
+            end = view.progress.end
             reached = f"average {end.average_incremental_accuracy:.2f} %" if isinstance(end, RunEnded) else ""
             others.add_row(*(Text(part, style="dim") for part in (printable(view.name), view.state, reached)))
     return Group(*sorted(whole, key=lambda view: view.name), others)

@@ -74,15 +74,15 @@ class SweptRun(FollowedRun):
     @property
     def accuracy(self) -> str:
         """Accuracy on all classes seen after the last task that was learned."""
-        return ABSENT if self.told.accuracy is None else f"{self.told.accuracy:.2f}"
+        return ABSENT if self.progress.accuracy is None else f"{self.progress.accuracy:.2f}"
 
     @property
     def outcome(self) -> str:
         """How the run started or ended, in a few words."""
         if self.state is State.RUNNING:
             return f"{'continued' if self.is_continued else 'started'} on {self.slot.name}"
-        if self.state is State.FINISHED and isinstance(self.told.end, RunEnded):
-            return f"finished, average incremental accuracy {self.told.end.average_incremental_accuracy:.2f} %"
+        if self.state is State.FINISHED and isinstance(self.progress.end, RunEnded):
+            return f"finished, average incremental accuracy {self.progress.end.average_incremental_accuracy:.2f} %"
         return f"{self.state}: {self.message}" if self.message else str(self.state)
 
     @property

@@ -205,7 +205,9 @@ class Display:
             if now[0] is not before[0]:
                 self.say(f"{run.name}: {run.outcome}")
             elif now != before:
-                self.say(f"{run.name}: {run.accuracy} % after task {len(run.told.learned)}/{run.told.num_tasks}")
+                self.say(
+                    f"{run.name}: {run.accuracy} % after task {len(run.progress.learned)}/{run.progress.num_tasks}"
+                )
 
     def say(self, line: str) -> None:
         with suppress(OSError, ValueError):

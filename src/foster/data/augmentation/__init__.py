@@ -1,1 +1,1 @@
-"""Augmentation of whole batches on the device, every image with its own choices."""
+"""Augmentation of whole batches on the device, with random choices for each image."""
