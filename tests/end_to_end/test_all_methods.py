@@ -175,7 +175,7 @@ def test_the_results_are_complete(watched: Watched, settings: Settings) -> None:
 
 
 def test_what_was_planned_is_done(watched: Watched, settings: Settings) -> None:
-    assert_is_planned(make_plan(settings), watched.results, watched.progress)
+    assert_is_planned(make_plan(settings), watched.results, watched.told)
 
 
 def test_only_new_images_and_exemplars_are_ever_used(watched: Watched) -> None:
