@@ -135,7 +135,7 @@ def measure_decode(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
     """Photos a second from files to decoded pixels, on all cores."""
     images = training_set(arguments, data, 8_000)
     began = time.monotonic()
-    images.stack.readable()
+    images.stack.is_readable()
     seconds = time.monotonic() - began
     return {"photos": len(images), "seconds": seconds, "photos_a_second": len(images) / seconds}
 
