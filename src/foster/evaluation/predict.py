@@ -56,8 +56,8 @@ Infer = Callable[[nn.Module, Stack], Output]
 
 
 @dataclass(frozen=True)
-class Nothing:
-    """An inference for dry runs: it sees one image to find all sizes, and returns zeros."""
+class DryRunInference:
+    """Inference of a dry run: zeros, in the sizes of the outputs `of_one` image."""
 
     of_one: Callable[[nn.Module], Output]
 

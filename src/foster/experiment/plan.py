@@ -16,7 +16,7 @@ from foster.data.photos.store import typical_photo_bytes
 from foster.data.scenario import num_held_out
 from foster.data.task import Task
 from foster.errors import DataError
-from foster.evaluation.predict import Nothing
+from foster.evaluation.predict import DryRunInference
 from foster.experiment.engine import build_engine, describe_environment, engine_settings
 from foster.experiment.first_task import check_phases, first_task
 from foster.experiment.parts import build_loader, chosen_backbone, image_side, method_at, surveyed_facts
@@ -233,7 +233,7 @@ def idle_method(
     """The method of a run for a dry run: it sees no images and loads no weights."""
     # Which images are remembered makes no difference here, and choosing them at random takes no features.
     backbone = chosen_backbone(settings, is_trained=True).make
-    infer = Nothing(partial(_of_blank, image_size=image_side(settings)))
+    infer = DryRunInference(partial(_of_blank, image_size=image_side(settings)))
     return method_at(settings, Context(backbone, settings.seed, infer, device, "random", unlabeled))
 
 

@@ -97,7 +97,7 @@ class Experiment:
             while state.task < len(self.scenario):
                 state = self._learn(state)
                 if state.task < len(self.scenario):
-                    self._trainer.stop_if_asked()
+                    self._trainer.stop_if_requested()
         results = self._results(is_finished=True)
         self.folder.write_results(results)
         average, final = results["average_incremental_accuracy"], results["final_accuracy"]

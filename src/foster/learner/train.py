@@ -18,7 +18,7 @@ from foster.data.images import ImageSet, concatenate, digest, images_digest
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.evaluation.metrics import evaluate
-from foster.evaluation.predict import Nothing, ranks
+from foster.evaluation.predict import DryRunInference, ranks
 from foster.experiment.engine import build_engine, engine_settings
 from foster.experiment.plan import planned_phases
 from foster.learner.calibration import fit_temperature, probabilities
@@ -108,7 +108,7 @@ def forecast(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine
     sample = task.training.select(torch.arange(plan.batch_size) % plan.num_training_images)
     actor = copy.copy(method)
     actor.memory = method.memory.borrowed()
-    infer = Nothing(lambda network: engine.infer(network, sample.stack[:1]))
+    infer = DryRunInference(lambda network: engine.infer(network, sample.stack[:1]))
     # Random exemplars: which images are remembered makes no difference here, and choosing by features takes time.
     actor.context = replace(method.context, infer=infer, selection="random")
     if plan.trained is not None:
@@ -166,7 +166,7 @@ def train(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -
     seconds_before = state.seconds_before
     minutes, seed = settings.checkpoint_minutes, settings.seed
     trainer = Trainer(engine, plan.augmentation, plan.batch_size, seed, listener, plan.stop, minutes, num_tasks)
-    trainer.stop_if_asked()
+    trainer.stop_if_requested()
     save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
     accuracies: dict[str, float] = {}
 

@@ -15,7 +15,7 @@ from foster.data.images import ImageSet, Stack, digest
 from foster.data.memory import ExemplarMemory, select
 from foster.data.task import Task
 from foster.errors import TrainingError
-from foster.evaluation.predict import Infer, Nothing
+from foster.evaluation.predict import DryRunInference, Infer
 from foster.losses import cross_entropy
 from foster.networks import build_backbone
 from foster.networks.closed_form import ClosedFormHead
@@ -47,7 +47,7 @@ class Context:
     @property
     def is_dry_run(self) -> bool:
         """Whether only a plan is made, with blank images."""
-        return isinstance(self.infer, Nothing)
+        return isinstance(self.infer, DryRunInference)
 
 
 SettingsType = TypeVar("SettingsType", bound=MethodSettings)

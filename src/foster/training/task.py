@@ -160,11 +160,11 @@ class Trainer:
                 if teachers:
                     state.kept[f"{name}-teachers"] = teachers
                 save()
-            self.stop_if_asked()
+            self.stop_if_requested()
         return epochs
 
-    def stop_if_asked(self) -> None:
-        """Raise Stopped if this process, or another one of its group, was asked to stop."""
+    def stop_if_requested(self) -> None:
+        """Raise Stopped if a stop was requested in this process or in another one of its group."""
         stop_together(self.stop)
 
     def train(self, phase: Phase, state: TaskState, save: Callable[[], None] | None) -> Tensors:
@@ -191,7 +191,7 @@ class Trainer:
                 if save is not None:
                     save()
                     saved = time.monotonic()
-                self.stop_if_asked()
+                self.stop_if_requested()
         self.listener(events.PhaseEnded(state.task, phase.name, time.monotonic() - began))
         return phase.changed_teachers(teachers)
 
