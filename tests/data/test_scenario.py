@@ -9,7 +9,7 @@ from foster.data.images import ImageSet
 from foster.data.scenario import Scenario, class_order_from_names, class_order_from_seed, hold_out
 from foster.data.sources import Dataset, load
 from foster.errors import DataError, SettingsError
-from foster.settings.datasets import Asked, SyntheticSettings
+from foster.settings.datasets import DatasetSettings, SyntheticSettings
 
 # numpy.random.seed(1993); numpy.random.permutation(100), as the logs of published runs print it.
 PUBLISHED_ORDER = [
@@ -23,7 +23,7 @@ PUBLISHED_ORDER = [
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return load("synthetic", Asked(SyntheticSettings(train_per_class=4, test_per_class=2, image_size=8)))
+    return load("synthetic", DatasetSettings(SyntheticSettings(train_per_class=4, test_per_class=2, image_size=8)))
 
 
 @pytest.fixture(scope="module")

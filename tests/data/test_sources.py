@@ -12,7 +12,7 @@ from torch.nn import functional
 from foster.data.images import ImageSet
 from foster.data.sources import Dataset, arrivals, load, load_unlabeled, register_dataset, task_counts
 from foster.errors import DataError
-from foster.settings.datasets import CATALOGUE, Asked, SyntheticSettings, dataset_facts
+from foster.settings.datasets import CATALOGUE, DatasetSettings, SyntheticSettings, dataset_facts
 
 
 @pytest.fixture(scope="module")
@@ -64,18 +64,18 @@ def test_mean_and_std_of_digits_are_those_of_its_training_images(digits: Dataset
 
 def test_synthetic_images_have_the_asked_for_shape() -> None:
     shape = SyntheticSettings(num_classes=3, train_per_class=5, test_per_class=2, image_size=9)
-    dataset = load("synthetic", Asked(shape))
+    dataset = load("synthetic", DatasetSettings(shape))
     assert dataset.train.images.shape == (15, 3, 9, 9)
     assert dataset.test.class_counts().tolist() == [2, 2, 2]
     assert dataset.class_names == ("class 00", "class 01", "class 02")
-    facts = dataset_facts("synthetic", Asked(shape))
+    facts = dataset_facts("synthetic", DatasetSettings(shape))
     assert (facts.num_classes, facts.num_train, facts.num_test, facts.image_size) == (3, 15, 6, 9)
 
 
 def test_the_same_seed_draws_the_same_synthetic_images_and_another_seed_others(synthetic: Dataset) -> None:
     torch.manual_seed(5)  # the global generator must not matter
     assert torch.equal(load("synthetic").train.images, synthetic.train.images)
-    assert not torch.equal(load("synthetic", Asked(seed=1)).train.images, synthetic.train.images)
+    assert not torch.equal(load("synthetic", DatasetSettings(seed=1)).train.images, synthetic.train.images)
     rows = torch.cat([synthetic.train.images, synthetic.test.images]).flatten(1)
     assert len(torch.unique(rows, dim=0)) == len(rows)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from foster.settings.datasets import (
-    Asked,
+    DatasetSettings,
     PhotoSettings,
     SyntheticSettings,
     dataset_facts,
@@ -15,10 +15,10 @@ from foster.settings.datasets import (
 
 def test_the_data_folder_is_the_given_one_then_the_environments_then_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOSTER_DATA", "elsewhere")
-    assert Asked(SyntheticSettings(), Path("here")).folder == Path("here")
-    assert Asked(SyntheticSettings(), None).folder == Path("elsewhere")
+    assert DatasetSettings(SyntheticSettings(), Path("here")).folder == Path("here")
+    assert DatasetSettings(SyntheticSettings(), None).folder == Path("elsewhere")
     monkeypatch.delenv("FOSTER_DATA")
-    assert Asked(SyntheticSettings(), None).folder == Path("data")
+    assert DatasetSettings(SyntheticSettings(), None).folder == Path("data")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_task_sizes_follow_the_published_protocols(
 def test_no_file_is_looked_at_for_the_facts() -> None:
     nowhere = PhotoSettings(image_size=64)
     for name, num_classes in (("folder", 0), ("imagenet100", 100), ("imagenet1000", 1000)):
-        facts = dataset_facts(name, Asked(data_dir=Path("/nowhere"), photos=nowhere))
+        facts = dataset_facts(name, DatasetSettings(data_dir=Path("/nowhere"), photos=nowhere))
         assert (facts.num_classes, facts.image_size, facts.is_complete) == (num_classes, 64, num_classes > 0)
 
 

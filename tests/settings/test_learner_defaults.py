@@ -3,12 +3,12 @@
 from foster.settings.augmentation import AUGMENTATIONS
 from foster.settings.learner_defaults import (
     PRESETS,
-    asked_as,
     augmentation_for,
     backbone_for,
     batch_size_for,
     image_side_for,
     largest_side_for,
+    without_variant,
 )
 
 
@@ -16,7 +16,7 @@ def test_a_small_backbone_sees_small_images() -> None:
     sides = {28: 28, 40: 32, 64: 32, 300: 32}
     assert {side: image_side_for(side, largest_side_for("resnet32", on_gpu=False)) for side in sides} == sides
     assert {largest_side_for(f"resnet{depth}", on_gpu=True) for depth in (8, 14, 20, 32, 44, 56)} == {64}
-    assert {asked_as(name) for name in ("resnet32", "cosine_resnet32")} == {"resnet32"}
+    assert {without_variant(name) for name in ("resnet32", "cosine_resnet32")} == {"resnet32"}
 
 
 def test_defaults_follow_the_images() -> None:

@@ -19,7 +19,7 @@ from foster.data.images import ImageSet
 from foster.data.photos.store import PhotoLoader
 from foster.errors import DataError
 from foster.seeding import Address, generator
-from foster.settings.datasets import CATALOGUE, USUAL, Asked, ChannelValues, DatasetFacts, dataset_facts
+from foster.settings.datasets import CATALOGUE, USUAL, ChannelValues, DatasetFacts, DatasetSettings, dataset_facts
 from foster.settings.plugins import register
 
 
@@ -38,7 +38,7 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Request(Asked):
+class Request(DatasetSettings):
     """All that a source may need to read or draw its images."""
 
     facts: DatasetFacts = field(kw_only=True)
@@ -48,11 +48,11 @@ class Request(Asked):
 
 
 def load(
-    name: str, asked: Asked = USUAL, follower: Follower | None = None, loader: PhotoLoader | None = None
+    name: str, settings: DatasetSettings = USUAL, follower: Follower | None = None, loader: PhotoLoader | None = None
 ) -> Dataset:
     """The dataset `name`. `follower` gets the progress of a download, and `loader` decodes photos."""
-    facts = dataset_facts(name, asked)
-    train, test = _read(facts, Request(**vars(asked), follower=follower, loader=loader, facts=facts))
+    facts = dataset_facts(name, settings)
+    train, test = _read(facts, Request(**vars(settings), follower=follower, loader=loader, facts=facts))
     return Dataset(train, test, facts.mean, facts.std)
 
 
@@ -60,7 +60,7 @@ def load_unlabeled(
     name: str, image_size: tuple[int, int], data_dir: Path | None = None, follower: Follower | None = None
 ) -> ImageSet:
     """The training images of a dataset, resized to `image_size`, with label -1."""
-    images = load(name, Asked(data_dir=data_dir), follower).train.images
+    images = load(name, DatasetSettings(data_dir=data_dir), follower).train.images
     if tuple(images.shape[2:]) != image_size:
         smooth = interpolate(images.float(), size=image_size, mode="bilinear", antialias=True, align_corners=False)
         images = smooth.round().clamp(0, 255).to(torch.uint8)
@@ -91,9 +91,9 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     return train, test
 
 
-def with_counts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
+def with_counts(facts: DatasetFacts, settings: DatasetSettings) -> DatasetFacts:
     """The facts with the numbers of classes and images, counted in the files; photos are not decoded."""
-    train, test = _read(facts, Request(**vars(asked), facts=facts))
+    train, test = _read(facts, Request(**vars(settings), facts=facts))
     return replace(
         facts,
         num_classes=len(train.class_names),

@@ -123,7 +123,7 @@ def _settings(source: str | Path | None, keywords: Mapping[str, Any]) -> Setting
     whole = {key: value for key, value in keywords.items() if key == "augmentation"}
     dotted = flat({key: value for key, value in keywords.items() if key not in whole}) | whole
     overrides = [f"{key}={_text(key, value)}" for key, value in dotted.items()]
-    settings = load_settings(None if source is None else str(source), overrides, asked=ASKED)
+    settings = load_settings(None if source is None else str(source), overrides, place=ASKED)
     check_used(overrides, settings, ASKED)
     return settings
 

@@ -33,7 +33,7 @@ def surveyed_facts(settings: Settings) -> DatasetFacts:
     """All facts of the run's dataset; its files are inspected for facts that the settings do not give."""
     facts = settings.facts
     if not facts.is_complete or (settings.tasks == "given" and not facts.tasks):
-        facts = with_counts(facts, settings.data_asked)
+        facts = with_counts(facts, settings.dataset_settings)
     check_fits(settings, facts)
     return facts
 
@@ -73,7 +73,7 @@ def load_scenario(settings: Settings, follower: Follower | None = None) -> Scena
 
     `follower` gets the progress of a download.
     """
-    dataset = load(settings.dataset, settings.data_asked, follower, build_loader(settings, follower))
+    dataset = load(settings.dataset, settings.dataset_settings, follower, build_loader(settings, follower))
     side, tasks, is_given = dataset.train.image_size[1], task_counts(dataset.train), settings.tasks == "given"
     facts = replace(settings.facts, num_classes=len(dataset.class_names), image_size=side, tasks=tasks)
     check_fits(settings, facts)
@@ -116,7 +116,7 @@ def build_method(settings: Settings, scenario: Scenario, engine: Engine, followe
 
 def _unlabeled(settings: Settings, image_size: tuple[int, int], follower: Follower) -> ImageSet | None:
     source = settings.options.unlabeled_source
-    return load_unlabeled(source, image_size, settings.data_asked.data_dir, follower) if source else None
+    return load_unlabeled(source, image_size, settings.dataset_settings.data_dir, follower) if source else None
 
 
 def check_data(settings: Settings, follower: Follower) -> None:

@@ -93,7 +93,7 @@ class RunArchive:
 
     @cached_property
     def scenario(self) -> Scenario:
-        asked, published = self.settings.data_asked, self.settings.facts.published
+        asked, published = self.settings.dataset_settings, self.settings.facts.published
         try:
             if published and not complete_folder(published, asked.folder):
                 raise DataError(f"no files of {self.settings.dataset} in '{asked.folder}'")

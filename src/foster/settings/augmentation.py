@@ -15,7 +15,7 @@ class Augmentation(Frozen):
     """The augmentation of each training image, in this order; the defaults do nothing."""
 
     resized_crop: tuple[Share, Share] | None = None
-    """In place of the shift: a random crop of a share of the image in this range, resized to the full size."""
+    """A random crop, resized to the full size, whose share of the area lies in this range; it replaces the shift."""
     crop_padding: int = Field(default=0, ge=0, le=64)
     """The image is shifted by at most this many pixels in each direction; the border is black."""
     flip: bool = False
@@ -53,13 +53,13 @@ AUGMENTATIONS: dict[str, Augmentation] = {
 `auto` and `photo-auto` are what FOSTER used."""
 
 
-def augmentation_table(asked: Any, origin: str) -> Any:
-    """The augmentation, given by name or as a table, as a table whose parts can be changed."""
-    if isinstance(asked, str):
-        if asked not in AUGMENTATIONS:
+def augmentation_table(augmentation: Any, origin: str) -> Any:
+    """An augmentation that is given by name or as a table, as a table whose parts can be changed."""
+    if isinstance(augmentation, str):
+        if augmentation not in AUGMENTATIONS:
             raise SettingsError(
                 "only a named augmentation has parts that can be changed, as in 'augmentation=auto "
-                f"augmentation.flip=false', not '{asked}'{suggestion(asked, AUGMENTATIONS)} (in {origin})"
+                f"augmentation.flip=false', not '{augmentation}'{suggestion(augmentation, AUGMENTATIONS)} (in {origin})"
             )
-        asked = AUGMENTATIONS[asked]
-    return dict(asked) if isinstance(asked, Augmentation | Mapping) else asked
+        augmentation = AUGMENTATIONS[augmentation]
+    return dict(augmentation) if isinstance(augmentation, Augmentation | Mapping) else augmentation

@@ -1,7 +1,7 @@
 """Settings that runs and learners share, and how both are made from plain data.
 
-Plain data comes from a TOML file; recipes are laid over it, then `key=value` overrides; then it is checked. Keys are
-dotted: `foster.boost.epochs` is the key `epochs` in the table `boost` of the table `foster`.
+Plain data comes from a TOML file. Recipes are laid over it, then `key=value` overrides, and the result is checked. Keys
+are dotted: `foster.boost.epochs` is the key `epochs` in the table `boost` of the table `foster`.
 """
 
 import difflib
@@ -20,7 +20,7 @@ from foster.settings.fit import Frozen
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import load_plugins
-from foster.settings.toml import laid_over, packaged_names, read_named, seen_from, toml_value
+from foster.settings.toml import laid_over, packaged_names, path_named_in, read_named, toml_value
 
 Model = TypeVar("Model", bound=Frozen)
 Common = TypeVar("Common", bound="CommonSettings")
@@ -48,7 +48,7 @@ KINDS = {
     "tuple": 'this is a list, such as ["a", "b"] or [1, 2]',
     "model": "this is a table of settings",
 }
-"""The type of a value in plain words; pydantic's messages speak of parsing, tuples and our classes."""
+"""The type of a value in plain words; pydantic's messages contain Python terms and class names."""
 
 
 class CommonSettings(Frozen):
@@ -82,8 +82,8 @@ class CommonSettings(Frozen):
     checkpoint_minutes: float = Field(default=5.0, ge=0)
     """How often unfinished training is saved, so that it can be continued; 0 means after every epoch."""
     recipe: str = Field(default="", max_length=100)
-    """The recipe that was laid over the preset: one of ours (`foster list recipes`), or a TOML file of your own. In a
-    settings file, the path starts from that file, or else from the current folder."""
+    """The recipe that was laid over the preset: one of ours (`foster list recipes`), or a TOML file of your own. A
+    relative path in a settings file is looked up in the folder of that file, then in the current folder."""
     plugins: tuple[str, ...] = ()
     """Python modules or files that register methods, datasets or backbones."""
     engine: EngineSettings = EngineSettings()
@@ -101,7 +101,7 @@ class CommonSettings(Frozen):
         if self.memory_total is not None and self.memory_per_class is not None:
             raise ValueError(
                 f"memory_total = {self.memory_total} and memory_per_class = {self.memory_per_class}: "
-                "set one budget, not both (key=none takes one away)"
+                "set one budget, not both (key=none unsets one)"
             )
         return self
 
@@ -111,8 +111,8 @@ class CommonSettings(Frozen):
         return DEFAULT_METHOD if self.method in self.untrained else self.method
 
     def why_unused(self, key: str) -> str:
-        """Why a dotted key has no effect: it is another method's, or this method changes its default. Empty if it has
-        one."""
+        """The reason why a dotted key has no effect: it belongs to another method, or this method has a default of its
+        own for it. Empty if the key has an effect."""
         section, _, rest = key.partition(".")
         if section not in METHOD_SETTINGS:
             return ""
@@ -138,8 +138,8 @@ class CommonSettings(Frozen):
         return {**data, self.section: self.options.model_dump(mode="json")}
 
     @classmethod
-    def augmentation_asked(cls, data: Mapping[str, Any]) -> Any:
-        """The augmentation that plain data asks for."""
+    def augmentation_in(cls, data: Mapping[str, Any]) -> Any:
+        """The augmentation in plain data, or the usual one."""
         return data.get("augmentation", cls.usual_augmentation)
 
 
@@ -181,7 +181,7 @@ def key_hint(key: str, keys: Sequence[str], listing: str = "", method: str = DEF
 
 
 def validated(model: type[Model], data: Any, origin: str, prefix: str = "") -> Model:
-    """`model` from `data`, or one line that names the key, the value and what it should be."""
+    """Make a `model` from `data`. Raises SettingsError, which names the key, the value and what it should be."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -213,10 +213,10 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     return read_named("recipes", "recipe", recipe)
 
 
-def take_recipes(overrides: Sequence[str], asked: str | None = None) -> tuple[list[str], list[str]]:
-    """The recipes that are asked for, as `asked` or as `recipe=NAME` overrides, in order; and the other overrides."""
+def take_recipes(overrides: Sequence[str], recipe: str | None = None) -> tuple[list[str], list[str]]:
+    """The given `recipe`, or else those of the `recipe=NAME` overrides, in order; and the other overrides."""
     given = [override for override in overrides if override.partition("=")[0].strip() == "recipe"]
-    named = [toml_value(each.partition("=")[2].strip()) for each in given] if asked is None else [asked]
+    named = [toml_value(each.partition("=")[2].strip()) for each in given] if recipe is None else [recipe]
     recipes = [str(each) for each in named if each not in ("none", "")]
     return recipes, [each for each in overrides if each not in given]
 
@@ -230,12 +230,12 @@ def with_recipes(data: Mapping[str, Any], recipes: Sequence[str]) -> dict[str, A
 def with_own_recipe(data: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
     """Plain data of a settings file in `folder`, laid over the recipe that it names.
 
-    The settings of a run have all keys already. If their recipe was a file, only its name is left, and nothing is laid
-    under them.
+    The settings of a run already have all keys. If the recipe was a file, they have only its name, and no recipe is
+    read.
     """
     recipe = str(data.get("recipe", ""))
     if recipe.endswith(".toml"):
-        recipe = str(seen_from(folder, recipe))
+        recipe = str(path_named_in(folder, recipe))
     elif recipe not in packaged_names("recipes"):
         return dict(data)
     return {**laid_over(read_recipe(recipe), data), "recipe": Path(recipe).stem}
@@ -248,12 +248,12 @@ def keys_for(model: type[CommonSettings]) -> dict[str, bool]:
 
 
 def apply_overrides(
-    model: type[CommonSettings], data: dict[str, Any], overrides: Sequence[str], origin: str, asked: str = COMMAND_LINE
+    model: type[CommonSettings], data: dict[str, Any], overrides: Sequence[str], origin: str, place: str = COMMAND_LINE
 ) -> None:
-    """Set every `key=value` in plain data; `asked` names their place in messages.
+    """Set every `key=value` in plain data; messages say that the overrides are at this `place`.
 
     A value is TOML, else plain text; `none` unsets an optional key. Parts of an augmentation, such as
-    `augmentation.flip=false`, are set last: they change the augmentation that the others have chosen.
+    `augmentation.flip=false`, are set last: they change the augmentation that the other overrides have chosen.
     """
     keys = keys_for(model)
     parts = [override for override in overrides if override.lstrip().startswith("augmentation.")]
@@ -263,47 +263,47 @@ def apply_overrides(
             raise SettingsError(f"'{override}' is not of the form key=value")
         if key not in keys and not any(known.startswith(f"{key}.") for known in keys):
             method = str(data.get("method", DEFAULT_METHOD))
-            raise SettingsError(f"unknown key '{key}'{key_hint(key, [*keys], model.listing, method)} ({asked})")
+            raise SettingsError(f"unknown key '{key}'{key_hint(key, [*keys], model.listing, method)} ({place})")
         if override in parts:
-            data["augmentation"] = augmentation_table(model.augmentation_asked(data), origin)
+            data["augmentation"] = augmentation_table(model.augmentation_in(data), origin)
         table = data
         *parents, last = key.split(".")
         for parent in parents:
             if not isinstance(table.get(parent), dict):
                 table[parent] = {}
             table = table[parent]
-        # None, not the key's absence: `data` may be changes to settings that have it.
+        # The key is set to None, not removed: `data` may be laid over settings that have a value for it.
         table[last] = None if text == "none" and keys.get(key) else toml_value(text)
 
 
-def check_used(overrides: Sequence[str], settings: CommonSettings, asked: str = COMMAND_LINE) -> None:
-    """Refuse a `key=value` without effect; `asked` names its place in messages."""
+def check_used(overrides: Sequence[str], settings: CommonSettings, place: str = COMMAND_LINE) -> None:
+    """Refuse a `key=value` without effect; the message says that it is at this `place`."""
     for key in (override.partition("=")[0].strip() for override in overrides):
         if reason := settings.why_unused(key):
-            raise SettingsError(f"{key} has no effect: {reason} ({asked})")
+            raise SettingsError(f"{key} has no effect: {reason} ({place})")
 
 
 def import_plugins(
     data: dict[str, Any], overrides: Sequence[str], more: Iterable[str], origin: str, folder: Path | None = None
 ) -> list[str]:
-    """Import the plug-ins that plain data in `folder`, the overrides and `more` name, before anything is checked.
+    """Import the plug-ins that plain data from `folder`, the overrides and `more` name. This comes before any check.
 
-    In `data` they get names that work from any folder. Returns the other overrides.
+    The names in `data` are replaced by names that work from any folder. Returns the other overrides.
     """
     key = "plugins="
     given = [override for override in overrides if override.startswith(key)]
     if given:
         data["plugins"], folder = toml_value(given[-1].removeprefix(key)), None
-    imported = [*load_plugins(plugins_asked(data, origin), folder), *load_plugins(list(more))]
+    imported = [*load_plugins(named_plugins(data, origin), folder), *load_plugins(list(more))]
     data.update({"plugins": list(dict.fromkeys(imported))} if imported else {})
     return [override for override in overrides if override not in given]
 
 
-def plugins_asked(data: Mapping[str, Any], origin: str) -> list[str]:
-    asked = data.get("plugins", [])
-    if not isinstance(asked, list | tuple) or not all(isinstance(name, str) for name in asked):
-        raise SettingsError(f"plugins: this is a list of modules such as ['my_lab'], not {short(asked)} (in {origin})")
-    return list(asked)
+def named_plugins(data: Mapping[str, Any], origin: str) -> list[str]:
+    names = data.get("plugins", [])
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise SettingsError(f"plugins: this is a list of modules such as ['my_lab'], not {short(names)} (in {origin})")
+    return list(names)
 
 
 def make(model: type[Common], data: Mapping[str, Any], origin: str) -> Common:
@@ -314,30 +314,30 @@ def make(model: type[Common], data: Mapping[str, Any], origin: str) -> Common:
     section = DEFAULT_METHOD if method in model.untrained else method
     tables = {name: data.pop(name) for name in METHOD_SETTINGS if name in data}
     for name, table in tables.items():
-        method_section(name, table, origin)  # a mistake in another method's section is a mistake, too
+        method_section(name, table, origin)  # the sections of other methods are checked, too
     for key, table in model.named.items():
         if data.get(key) is not None:
             _check_name(key, data[key], table, origin)
-    augmentation = data["augmentation"] = model.augmentation_asked(data)
+    augmentation = data["augmentation"] = model.augmentation_in(data)
     if isinstance(augmentation, str) and augmentation != model.usual_augmentation:
         _check_name("augmentation", augmentation, [*AUGMENTATIONS, model.usual_augmentation], origin)
-    asked: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name in sections_of(section):
         table = tables.get(name, {})
-        asked = laid_over(asked, {key: value for key, value in table.items() if reads(section, name, key)})
-    return validated(model, {**data, "options": method_section(section, asked, origin)}, origin)
+        options = laid_over(options, {key: value for key, value in table.items() if reads(section, name, key)})
+    return validated(model, {**data, "options": method_section(section, options, origin)}, origin)
 
 
 def sections_of(method: str) -> list[str]:
-    """The sections of a settings file that a method reads, the later over the earlier: those of the methods whose
-    settings class its own extends, and its own."""
+    """The sections of a settings file that a method reads: those of the methods from which its settings class is
+    derived, then its own. Later sections override earlier ones."""
     names = [name for name, options in METHOD_SETTINGS.items() if issubclass(METHOD_SETTINGS[method], options)]
     return sorted(names, key=lambda name: len(METHOD_SETTINGS[name].__mro__))
 
 
 def reads(method: str, section: str, key: str) -> bool:
-    """Whether a method reads this key of one of its sections. In another method's, it reads those whose default its
-    own settings class has not changed."""
+    """Whether a method reads this key of one of its sections. From the section of another method, it reads only the
+    keys that have the same default in both settings classes."""
     ours, theirs = (METHOD_SETTINGS[name].model_fields[key] for name in (method, section))
     return bool(ours.default == theirs.default)
 

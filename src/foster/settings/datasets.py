@@ -17,8 +17,8 @@ ChannelValues = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Published:
-    """An archive on the web and the files in it that are read, each with its published MD5 sum. If there are too many
-    files, some that show whether the folder is complete."""
+    """An archive on the web, and the files by which a complete folder is recognised, each with its published MD5 sum,
+    or an empty text if it has none."""
 
     address: str
     archive_md5: str
@@ -34,7 +34,7 @@ class Published:
 class SyntheticSettings(Frozen):
     """The size of the dataset `synthetic`."""
 
-    num_classes: int = Field(default=10, ge=2, le=100_000, description="How many classes there are.")
+    num_classes: int = Field(default=10, ge=2, le=100_000, description="The number of classes.")
     train_per_class: int = Field(default=40, ge=1, le=1_000_000, description="Training images of each class.")
     test_per_class: int = Field(default=10, ge=1, le=1_000_000, description="Test images of each class.")
     image_size: int = Field(default=16, ge=8, le=4096, description="The side of an image in pixels.")
@@ -49,7 +49,7 @@ class PhotoSettings(Frozen):
     """Photos are stored with a shorter side of at most this many pixels; 0 keeps their size. The default is 8/7 of
     image_size, as usual for evaluation: 256 for 224."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
-    """dataset=folder: the share of each class's photos that are used for testing, drawn by the seed, if there is no
+    """dataset=folder: the share of each class's photos that are used for testing, drawn with the seed, if there is no
     test folder."""
     max_unreadable: int | None = Field(default=None, ge=0)
     """How many unreadable photos are tolerated; by default 10 %, but at least 3 and at most 100."""
@@ -64,7 +64,7 @@ class PhotoSettings(Frozen):
 class DatasetFacts:
     """One dataset: images are `image_size` x `image_size`, `mean` and `std` belong to pixel values from 0 to 1.
 
-    A number is 0 if only the files of the dataset tell it.
+    A number is 0 if it is not known before the files of the dataset are read.
     """
 
     name: str
@@ -84,17 +84,17 @@ class DatasetFacts:
     published: Published | None = None
     photo_augmentations: tuple[tuple[str, str], ...] = ()
     """For photos of many sizes: pairs of an augmentation for small images and the one that replaces it."""
-    adapted: Callable[["DatasetFacts", "Asked"], "DatasetFacts"] | None = None
+    adapted: Callable[["DatasetFacts", "DatasetSettings"], "DatasetFacts"] | None = None
     """A function that adapts the facts to the settings; it reads no file."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether all numbers are known without looking at files."""
+        """Whether all numbers are known before any file is read."""
         return bool(self.num_classes and self.num_train and self.num_test and self.image_size)
 
 
 @dataclass(frozen=True)
-class Asked:
+class DatasetSettings:
     """The settings of a run that concern its dataset."""
 
     synthetic: SyntheticSettings = field(default_factory=SyntheticSettings)
@@ -108,11 +108,11 @@ class Asked:
         return user_path(self.data_dir or os.environ.get("FOSTER_DATA") or "data")
 
 
-USUAL = Asked()
+USUAL = DatasetSettings()
 
 
-def _synthetic_facts(facts: DatasetFacts, asked: Asked) -> DatasetFacts:
-    shape = asked.synthetic
+def _synthetic_facts(facts: DatasetFacts, settings: DatasetSettings) -> DatasetFacts:
+    shape = settings.synthetic
     digits = max(2, len(str(shape.num_classes - 1)))
     return replace(
         facts,
@@ -181,7 +181,7 @@ _IMAGENET = DatasetFacts(
     std=(0.229, 0.224, 0.225),
     read_by="foster.data.imagenet:read_trees",
     photo_augmentations=(("plain", "imagenet"), ("auto", "photo-auto")),
-    adapted=lambda facts, asked: replace(facts, image_size=asked.photos.image_size),
+    adapted=lambda facts, settings: replace(facts, image_size=settings.photos.image_size),
 )
 
 CATALOGUE: dict[str, DatasetFacts] = {
@@ -225,7 +225,7 @@ CATALOGUE: dict[str, DatasetFacts] = {
         replace(
             _IMAGENET,
             name="imagenet100",
-            description="ImageNet-100: the first 100 of its classes as the seed 1993 shuffles them",
+            description="ImageNet-100: the first 100 classes of ImageNet in the random order of seed 1993",
             num_classes=100,
             num_train=128_856,
             num_test=5_000,
@@ -235,7 +235,7 @@ CATALOGUE: dict[str, DatasetFacts] = {
             _IMAGENET,
             name="folder",
             description="photos of your own: train/CLASS/... and test/CLASS/..., or one tree and photos.test_share; or "
-            "all that for each task, in tasks/1, tasks/2, ... (tasks=given)",
+            "the same for each task, in tasks/1, tasks/2, ... (tasks=given)",
             num_classes=0,
             num_train=0,
             num_test=0,
@@ -256,10 +256,10 @@ CATALOGUE: dict[str, DatasetFacts] = {
 }
 
 
-def dataset_facts(name: str, asked: Asked) -> DatasetFacts:
+def dataset_facts(name: str, settings: DatasetSettings) -> DatasetFacts:
     """The facts of a dataset from the catalogue and the settings; no file is read."""
     facts = CATALOGUE[name]
-    return facts.adapted(facts, asked) if facts.adapted else facts
+    return facts.adapted(facts, settings) if facts.adapted else facts
 
 
 def task_sizes(num_classes: int, base_classes: int, increment: int, given: Sequence[int] = ()) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from foster.settings.base import (
     flat,
     import_plugins,
     make,
-    plugins_asked,
+    named_plugins,
     read_recipe,
     take_recipes,
     with_own_recipe,
@@ -30,8 +30,8 @@ from foster.settings.base import (
 )
 from foster.settings.datasets import (
     CATALOGUE,
-    Asked,
     DatasetFacts,
+    DatasetSettings,
     PhotoSettings,
     SyntheticSettings,
     dataset_facts,
@@ -40,13 +40,13 @@ from foster.settings.datasets import (
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
 from foster.settings.plugins import check_imported
-from foster.settings.toml import MAX_FILE_BYTES, packaged_names, packaged_text, read_toml, seen_from
+from foster.settings.toml import MAX_FILE_BYTES, packaged_names, packaged_text, path_named_in, read_toml
 from foster.system.counts import counted
 from foster.system.files import read_limited
 
 
 class Settings(CommonSettings):
-    """Everything that decides what a run does."""
+    """All settings of a run."""
 
     listing = "foster list presets NAME"
     named = MappingProxyType({"dataset": CATALOGUE})
@@ -78,13 +78,13 @@ class Settings(CommonSettings):
     epochs_scale: float = Field(default=1.0, gt=0, le=1000)
     """The factor on the epochs and milestones of every phase."""
     augmentation: str | Augmentation = "published"
-    """A name, a table, or `published`: the augmentation of the method's published results. What a table does not name
-    is off; `augmentation.flip=false` on the command line changes that part alone."""
+    """A name, a table, or `published`: the augmentation of the method's published results. Parts that a table does not
+    name are off; `augmentation.flip=false` on the command line changes that part alone."""
     keep_networks: bool = False
-    """Keep the weights of each evaluated network after every task, which t-SNE and Grad-CAM figures need."""
+    """Keep the weights of each evaluated network after every task, for t-SNE and Grad-CAM figures."""
     first_task_from: str = ""
-    """The folder of a run with the same first task, which kept its networks: its network is taken over, not trained
-    again. The result is the same, and the time of that training is counted."""
+    """The folder of a run with the same first task and keep_networks=true: the network of its first task is used, not
+    trained again. The result is the same, and the time of that training is counted."""
     synthetic: SyntheticSettings = SyntheticSettings()
     photos: PhotoSettings = PhotoSettings()
 
@@ -101,7 +101,7 @@ class Settings(CommonSettings):
         if self.tasks == "given" and (self.task_sizes or self.class_order):
             raise ValueError("tasks: 'given' tasks have their own classes: leave out task_sizes and class_order")
         if repeated := sorted(name for name, count in Counter(self.class_order).items() if count > 1):
-            raise ValueError(f"class_order: '{repeated[0]}' stands in it more than once")
+            raise ValueError(f"class_order: '{repeated[0]}' is named more than once")
         if self.options.uses_memory and self.memory_total is None and self.memory_per_class is None:
             raise ValueError(f"method '{self.method}' needs a memory: set memory_total or memory_per_class")
         if problem := self.problem(self.facts):
@@ -125,22 +125,22 @@ class Settings(CommonSettings):
         return None
 
     @property
-    def data_asked(self) -> Asked:
+    def dataset_settings(self) -> DatasetSettings:
         """The settings that concern the dataset."""
-        return Asked(self.synthetic, Path(self.data) if self.data else None, self.photos, self.seed)
+        return DatasetSettings(self.synthetic, Path(self.data) if self.data else None, self.photos, self.seed)
 
     @property
     def has_own_images(self) -> bool:
-        """Whether the images are whatever lies in the data folder: photos, or what the dataset of a plug-in reads."""
+        """Whether the images depend on the data folder: photos of the user, or the dataset of a plug-in."""
         return self.dataset == "folder" or callable(self.facts.read_by)
 
     @property
     def facts(self) -> DatasetFacts:
         """The facts of the dataset that follow from the settings; no file is read."""
-        return dataset_facts(self.dataset, self.data_asked)
+        return dataset_facts(self.dataset, self.dataset_settings)
 
     def sizes_of_tasks(self, facts: DatasetFacts | None = None) -> tuple[int, ...]:
-        """New classes of each task; the dataset's `facts` are needed if the settings do not tell them."""
+        """The number of new classes of each task. Give the dataset's `facts` if they come from its files."""
         facts = facts or self.facts
         if self.tasks == "given":
             return tuple(len(now) - len(before) for before, now in pairwise(((), *facts.tasks)))
@@ -152,7 +152,7 @@ class Settings(CommonSettings):
         `task_sizes`; `folder-birds-tasks` for given tasks, of photos in the folder `birds`."""
         dataset = self.dataset
         if dataset == "folder" or (self.data and self.has_own_images):  # images of another folder are another dataset
-            dataset += "-" + re.sub(r"[^\w.]+", "_", self.data_asked.folder.absolute().name)
+            dataset += "-" + re.sub(r"[^\w.]+", "_", self.dataset_settings.folder.absolute().name)
         if self.tasks == "given":
             return f"{dataset}-tasks"
         if self.task_sizes:
@@ -165,7 +165,7 @@ class Settings(CommonSettings):
     def run_name(self) -> str:
         """The default name of the run's folder, with the recipe, and the augmentation if it is not the published
         one."""
-        is_published = self.augmentation == self.augmentation_asked({"method": self.method, "dataset": self.dataset})
+        is_published = self.augmentation == self.augmentation_in({"method": self.method, "dataset": self.dataset})
         parts = [self.scenario, self.method, self.recipe, "" if is_published else self.augmentation_name]
         return "-".join(filter(None, [*parts, f"s{self.seed}"]))
 
@@ -190,13 +190,13 @@ class Settings(CommonSettings):
     def nested(self) -> dict[str, Any]:
         """As `complete`, the scenario first, without empty optional keys and without sections of other datasets."""
         data = self.complete()
-        silent = [key for key in ("weights", "learning_rate_scale", "first_task_from", "task_sizes") if not data[key]]
-        silent += [section for section in DATASET_SECTIONS if self.why_unused(section)]
+        omitted = [key for key in ("weights", "learning_rate_scale", "first_task_from", "task_sizes") if not data[key]]
+        omitted += [section for section in DATASET_SECTIONS if self.why_unused(section)]
         order = sorted(data, key=lambda key: key in CommonSettings.model_fields or key == self.method)
-        return {key: data[key] for key in order if key not in silent}
+        return {key: data[key] for key in order if key not in omitted}
 
     def published(self) -> dict[str, Any]:
-        """The same without the paths of files, for results that are published."""
+        """As `nested`, without the paths of files, for results that are published."""
         data = {key: value for key, value in self.nested().items() if key not in ("data", "first_task_from", "plugins")}
         if self.weights:
             data["weights"] = Path(self.weights).name
@@ -207,12 +207,12 @@ class Settings(CommonSettings):
         return toml_text.dumps(self.nested())
 
     @classmethod
-    def augmentation_asked(cls, data: Mapping[str, Any]) -> Any:
-        """The augmentation that plain data asks for, with that of the method in place of `published`."""
-        asked = super().augmentation_asked(data)
+    def augmentation_in(cls, data: Mapping[str, Any]) -> Any:
+        """The augmentation in plain data, with that of the method in place of `published`."""
+        augmentation = super().augmentation_in(data)
         options = METHOD_SETTINGS.get(str(data.get("method", DEFAULT_METHOD)), MethodSettings)
-        if asked != cls.usual_augmentation:
-            return asked
+        if augmentation != cls.usual_augmentation:
+            return augmentation
         facts = CATALOGUE.get(str(data.get("dataset")))
         published = options.published_augmentation
         return dict(facts.photo_augmentations).get(published, published) if facts else published
@@ -222,20 +222,20 @@ DATASET_SECTIONS: dict[str, Callable[[str], bool]] = {
     "synthetic": lambda dataset: dataset == "synthetic",
     "photos": lambda dataset: bool(CATALOGUE[dataset].photo_augmentations),
 }
-"""Sections that only some datasets use; the function tells which."""
+"""Sections that only some datasets use; the function is true for the name of such a dataset."""
 
 
 def load_settings(
     source: str | None,
     overrides: Sequence[str] = (),
     *,
-    asked: str = COMMAND_LINE,
+    place: str = COMMAND_LINE,
     plugins: Sequence[str] | None = None,
     trusts_plugins: bool | None = None,
     **given: Any,
 ) -> Settings:
     """Settings from a preset's name, a TOML file or nothing, then recipes (a keyword, or each as `recipe=NAME`), then
-    `key=value` overrides, then keywords that are not None. `asked` tells in messages where the overrides stand.
+    `key=value` overrides, then keywords that are not None. Messages say that the overrides are at this `place`.
 
     `plugins`, and those that the source names, are imported first. Plug-ins that a run folder names are imported only
     if `trusts_plugins` is True, because a stranger may have made the folder; otherwise they must be imported already.
@@ -243,26 +243,26 @@ def load_settings(
     data, origin, folder = _read_source(source)
     if trusts_plugins is None:
         trusts_plugins = source is None or folder is None or not _is_of_run(Path(source))
-    named = [] if trusts_plugins else plugins_asked(data, origin)
+    named = [] if trusts_plugins else named_plugins(data, origin)
     if named:
         del data["plugins"]
-    either = f"{origin} or {asked}" if overrides and source else origin
+    either = f"{origin} or {place}" if overrides and source else origin
     overrides = import_plugins(data, overrides, plugins or (), either, folder)
     also = "; run, resume, plan and sweep also take --trust-plugins"
     if found := check_imported(named, f"'{origin}'", trusted_by=also):
         data["plugins"] = list(dict.fromkeys([*data.get("plugins", []), *found]))
     recipes, overrides = take_recipes(overrides, given.pop("recipe", None))
     data = with_recipes(data, recipes) if recipes else with_own_recipe(data, folder)
-    apply_overrides(Settings, data, overrides, origin, asked)
+    apply_overrides(Settings, data, overrides, origin, place)
     data.update({key: value for key, value in given.items() if value is not None})
-    origins = [origin, *(f"recipe {recipe}" for recipe in recipes), *([asked] if overrides and source else [])]
+    origins = [origin, *(f"recipe {recipe}" for recipe in recipes), *([place] if overrides and source else [])]
     if isinstance(order := data.get("class_order"), str) and order:
         data["class_order"] = _names_in(order, folder, " or ".join(origins))
     settings = make(Settings, data, " or ".join(origins))
     for recipe in recipes:
         reasons = [settings.why_unused(key) for key in flat(read_recipe(recipe))]
         if all(reasons):
-            raise SettingsError(f"recipe {recipe} has no effect: {reasons[0] if reasons else 'it is empty'} ({asked})")
+            raise SettingsError(f"recipe {recipe} has no effect: {reasons[0] if reasons else 'it is empty'} ({place})")
     return settings
 
 
@@ -271,7 +271,7 @@ def _names_in(file: str, folder: Path | None, origin: str) -> list[str]:
     if file.startswith("["):
         raise SettingsError(f"""class_order: names need quotes, such as '["one", "two"]', unlike {short(file)}""")
     try:
-        lines = read_limited(seen_from(folder, file), MAX_FILE_BYTES).decode().splitlines()
+        lines = read_limited(path_named_in(folder, file), MAX_FILE_BYTES).decode().splitlines()
     except (OSError, ValueError) as error:  # ValueError: it is not UTF-8, or the path has a NUL
         raise SettingsError(f"class_order: cannot read {short(file)}: {words_of(error)} (in {origin})") from None
     names = [line.strip() for line in lines if line.strip()]

@@ -20,7 +20,7 @@ from foster.settings.base import (
     with_recipes,
 )
 from foster.settings.fit import FitSettings
-from foster.settings.learner_defaults import PRESETS, SIDES, asked_as
+from foster.settings.learner_defaults import PRESETS, SIDES, without_variant
 from foster.settings.method import MethodSettings
 from foster.settings.plugins import plugins_of
 from foster.settings.toml import laid_over
@@ -34,14 +34,14 @@ AUTO, CLOSED_FORM = "auto", "closed_form"
 """Values of `method` that do not name a method."""
 
 KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size")
-"""Settings that the first learn fixes for the bundle's life, beside the pretrained weights."""
+"""Settings that the first learn fixes for all later ones, besides the pretrained weights."""
 
 REPLACED = {
     "training": ("epochs_scale", "validation_share"),
     "memory_total": ("memory_per_class",),
     "memory_per_class": ("memory_total",),
 }
-"""For a setting that is changed, the other settings of before that no longer hold."""
+"""For each setting, the other settings that return to their defaults when it is changed."""
 
 MACHINE_KEYS = ("device", "engine", "max_unreadable", "checkpoint_minutes", "plugins")
 """Settings of the machine or of one call, which a bundle does not keep."""
@@ -70,7 +70,7 @@ class LearnerSettings(CommonSettings):
     features_per_class: int = Field(default=1000, ge=0)
     """Photos of each class whose features (2.5 KB a photo) are kept beside the sums over all; 0 keeps only the sums."""
     image_size: Literal["auto"] | tuple[int, int] = "auto"
-    """Height and width of the network's images, such as `192` or `96x128`; pictures of another aspect are stretched."""
+    """Height and width of the network's images, such as `192` or `96x128`; other shapes are stretched to it."""
     memory_total: int | None = Field(default=None, ge=0)
     """How many images are kept in all, including held-out ones; 2000 if memory_per_class is not given either. In closed
     form it may be 0: no photo is kept."""
@@ -113,7 +113,7 @@ class LearnerSettings(CommonSettings):
         return PRESETS[self.training].validation_share if self.validation_share is None else self.validation_share
 
     def quota(self, num_classes: int) -> int | None:
-        """How many images each of `num_classes` may keep, those for training and those held out together."""
+        """How many images are kept of each of `num_classes`, exemplars and held-out ones; None for no limit."""
         if self.options.keeps_all_images:
             return None
         if self.memory_per_class is not None:
@@ -121,8 +121,8 @@ class LearnerSettings(CommonSettings):
         total = self.memory_budget
         if total < num_classes:
             raise SettingsError(
-                f"memory_total: {counted(total, 'exemplar')} cannot hold one of each of {num_classes} classes, from "
-                f"which method {self.method} learns on; "
+                f"memory_total: {counted(total, 'exemplar')} cannot hold one of each of {num_classes} classes, which "
+                f"method {self.method} needs; "
                 f"set memory_total={num_classes} or more, or memory_per_class"
             )
         return total // num_classes
@@ -186,17 +186,17 @@ def learner_settings(
     recipes, overrides = take_recipes(overrides, changes.pop("recipe", None))
     has_parts = any(override.lstrip().startswith("augmentation.") for override in overrides)
     if has_parts:
-        changes.setdefault("augmentation", LearnerSettings.augmentation_asked(before))
+        changes.setdefault("augmentation", LearnerSettings.augmentation_in(before))
     apply_overrides(LearnerSettings, changes, overrides, origin)
-    if base is not None and has_learned and changes.get("backbone") == asked_as(base.backbone):
-        del changes["backbone"]  # as in the first learn, which took its variant
-    asked = laid_over(with_recipes({}, recipes), changes)
+    if base is not None and has_learned and changes.get("backbone") == without_variant(base.backbone):
+        del changes["backbone"]  # the first learn replaced it by a variant
+    requested = laid_over(with_recipes({}, recipes), changes)
     origin = " or ".join([origin, *(f"recipe {recipe}" for recipe in recipes)])
-    replaced = {old for new, others in REPLACED.items() if asked.get(new) is not None for old in others}
+    replaced = {old for new, others in REPLACED.items() if requested.get(new) is not None for old in others}
     kept = {key: value for key, value in before.items() if key not in replaced}
-    if kept and not has_parts and isinstance(asked.get("augmentation"), Mapping):
+    if kept and not has_parts and isinstance(requested.get("augmentation"), Mapping):
         kept["augmentation"] = augmentation_table(kept["augmentation"], origin)
-    settings = make(LearnerSettings, laid_over(kept, asked), origin)
+    settings = make(LearnerSettings, laid_over(kept, requested), origin)
     check_used(overrides, settings)
     if base is not None and has_learned:
         _check_kept(base, settings, origin)
@@ -205,7 +205,7 @@ def learner_settings(
 
 def _check_kept(base: LearnerSettings, settings: LearnerSettings, origin: str) -> None:
     if base.method == CLOSED_FORM and settings.method not in LearnerSettings.untrained:
-        base = base.model_copy(update={"method": settings.method, "options": settings.options})  # it goes on trained
+        base = base.model_copy(update={"method": settings.method, "options": settings.options})  # may begin to train
     kept = [(key, getattr(base, key), getattr(settings, key)) for key in KEPT_FROM_THE_FIRST_LEARN]
     if not base.options.keeps_all_images:
         kept.append(("weights", Path(base.weights).name, Path(settings.weights).name))
@@ -217,6 +217,6 @@ def _check_kept(base: LearnerSettings, settings: LearnerSettings, origin: str) -
     for key, before, after in kept:
         if before != after:
             raise SettingsError(
-                f"{key}: this learner has {before!r} from its first learn, which cannot become {after!r} (in {origin})"
+                f"{key}: the first learn of this learner fixed {before!r}, so it cannot become {after!r} (in {origin})"
                 "; to change it, learn all photos into a new bundle"
             )

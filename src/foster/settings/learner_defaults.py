@@ -1,4 +1,4 @@
-"""A learner's defaults: its presets, and what follows from the size and the number of the images."""
+"""The defaults of a learner: its presets, and values that depend on the size and the number of the images."""
 
 from dataclasses import dataclass
 
@@ -78,8 +78,8 @@ def largest_side_for(backbone: str, on_gpu: bool) -> int:
     return 224 if on_gpu else 192
 
 
-def asked_as(backbone: str) -> str:
-    """The backbone's name as users give it: some methods take a variant, such as cosine_resnet32."""
+def without_variant(backbone: str) -> str:
+    """The name of a backbone as users give it, for the variant that a method uses, such as cosine_resnet32."""
     return backbone.removeprefix("cosine_")
 
 
@@ -90,7 +90,7 @@ def backbone_for(image_size: tuple[int, int]) -> str:
 
 def frozen_side_for(on_gpu: bool) -> int:
     """The side of the images that a frozen backbone sees. Small images are enlarged, because the backbone was
-    pretrained on things of that size (results/notes/photo-heads.md)."""
+    pretrained on objects of that size (results/notes/photo-heads.md)."""
     return 224 if on_gpu else 192
 
 

@@ -83,7 +83,7 @@ class MethodSettings(Frozen):
 
     @classmethod
     def without_effect(cls, task_sizes: Sequence[int]) -> frozenset[str]:
-        """The settings that change no prediction in a scenario with so many new classes in each task."""
+        """The settings that change no prediction in a scenario with these numbers of new classes."""
         return frozenset()
 
     def remarks(self, num_tasks: int) -> list[str]:

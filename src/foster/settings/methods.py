@@ -94,11 +94,11 @@ class PodnetSettings(MethodSettings):
     first: FitSettings = cosine(160)
     later: FitSettings = cosine(160)
     finetune: FitSettings = cosine(20, learning_rate=0.005)
-    num_proxies: int = Field(default=10, ge=1, le=1000, description="Vectors that stand for a class.")
+    num_proxies: int = Field(default=10, ge=1, le=1000, description="The number of weight vectors of each class.")
     spatial_weight: float = Field(default=5.0, ge=0, description="The weight of distances between pooled maps.")
     flat_weight: float = Field(default=1.0, ge=0, description="The weight of distances between features.")
     margin: float = Field(default=0.6, ge=0)
-    """With `hinge`: by how much, in cosines, a class must win before its loss is 0."""
+    """With `hinge`: the margin that is subtracted from the cosine similarity of the true class."""
     hinge: bool = False
     """Use the loss of PODNet's paper, which is 0 beyond the margin; false uses the loss of the published runs."""
 
@@ -168,7 +168,7 @@ class FosterSettings(MethodSettings):
     alignment: Literal["logits", "weights", "none"] = "logits"
     """The correction of the bias to new classes while boosting: scaled logits, weight alignment afterwards, or none."""
     gamma: Literal["code", "paper"] = "code"
-    """The scales of logits alignment as the code has them, or as the paper prints them."""
+    """The scales of logits alignment: those of the published code, or those of the paper."""
     feature_enhancement: bool = Field(True, description="L_FE: the new branch alone learns all classes, too.")
     distillation: bool = Field(True, description="L_KD: the old network is distilled while boosting.")
     new_on_old: Literal["finetune", "zero", "zero_with_bias"] = "finetune"
@@ -193,8 +193,8 @@ class FosterSettings(MethodSettings):
     compress_old_weight: float = Field(default=0.0, ge=0)
     """The weight of a second distillation while compressing, from the old network on the known classes."""
     recall_first: bool = False
-    """Keep the network of the first task. In tasks with fewer new classes than a tenth of the known ones, it divides
-    the probability that the teacher gives to the first task's classes among them; the student learns the result.
+    """Keep the network of the first task. In tasks with fewer new classes than a tenth of the known ones, the teacher's
+    probability of all classes of the first task is divided among them as that network predicts.
     `foster learn` keeps only its newest network, so there it has no effect."""
 
     @staticmethod
@@ -223,8 +223,8 @@ class FosterSettings(MethodSettings):
             "sums=probabilities": self.sums == "probabilities",
             "compression=false": not self.compression,
         }
-        if len(asked := [kind for kind, is_asked in kinds.items() if is_asked]) > 1:
-            return f"foster.{asked[0]} cannot be combined with foster.{asked[1]}"
+        if len(chosen := [kind for kind, is_chosen in kinds.items() if is_chosen]) > 1:
+            return f"foster.{chosen[0]} cannot be combined with foster.{chosen[1]}"
         if isinstance(self.beta_boost, tuple) and len(self.beta_boost) < num_tasks - 1:
             return (
                 f"foster.beta_boost: {len(self.beta_boost)} values, but the scenario boosts in {num_tasks - 1} tasks; "
@@ -236,8 +236,8 @@ class FosterSettings(MethodSettings):
         remarks = super().remarks(num_tasks)
         if isinstance(self.beta_boost, tuple) and len(self.beta_boost) > num_tasks - 1:
             remarks.append(
-                f"beta_boost: {len(self.beta_boost)} values, of which {num_tasks - 1} tasks use the first ones; "
-                "another cut of the classes has other published values ('foster list presets')"
+                f"beta_boost: {len(self.beta_boost)} values, but only the first {num_tasks - 1} are used, one a task; "
+                "the published values differ between scenarios ('foster list presets')"
             )
         return remarks
 
@@ -266,7 +266,7 @@ class ClosedFormSettings(MethodSettings):
     train_backbone: bool = True
     """False keeps the backbone as it is, for example a pretrained one, and trains nothing at all."""
     num_stages: int = Field(default=2, ge=1, le=8)
-    """How many of the backbone's last stages give features."""
+    """The number of the backbone's last stages from which features are taken."""
     grid: int = Field(default=2, ge=1, le=16)
     """Feature maps are averaged over grid x grid cells; 1 gives the usual pooled features."""
     mirror: bool = True
@@ -290,9 +290,9 @@ class RidgeSettings(ClosedFormSettings):
     look = ("#CC6677", "d")
     fixed_options = ("num_stages", "grid", "num_features")
     num_stages: int = Field(default=3, ge=1, le=8)
-    """How many of the backbone's last stages give features."""
+    """The number of the backbone's last stages from which features are taken."""
     num_features: int = Field(default=8192, ge=1, le=65536)
-    """How many random features there are. The sums take 8 bytes for each pair of them."""
+    """The number of random features. The sums take 8 bytes for each pair of them."""
     penalty: float = Field(default=100.0, gt=0)
     """lambda, which is added to the diagonal of the second moment of the random features."""
 

@@ -1,7 +1,7 @@
 """Plug-ins: modules from outside that register methods, datasets and backbones when they are imported.
 
-Importing a module runs it, so it must have been asked for by the user: in a settings file of their own, on the command
-line, or from Python. A plug-in is never imported only because a run folder or a bundle names it.
+Importing a module runs it, so the user must have named it: in a settings file of their own, on the command line, or in
+Python. A plug-in is never imported only because a run folder or a bundle names it.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ def register(kind: Kind, table: MutableMapping[str, Thing], name: str, thing: Th
     A name that the same class or function registered before is replaced: a cell of a notebook may run again.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
-        raise SettingsError(f"the name of a {kind} consists of small letters, digits, - and _, unlike '{name}'")
+        raise SettingsError(f"'{name}' cannot be the name of a {kind}: use a-z, 0-9, - and _, and begin with a letter")
     plugin = _importing[-1] if _importing else maker.__module__
     origin = Origin(plugin, f"{maker.__module__}.{getattr(maker, '__qualname__', name)}")
     there = _ORIGINS.get((kind, name))
@@ -64,25 +64,25 @@ def plugins_of(names: Mapping[Kind, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(plugins))
 
 
-def needed_plugins(asked: Iterable[str], names: Mapping[Kind, str]) -> tuple[str, ...]:
-    """The plug-ins among `asked` that registered one of the `names`, and those that registered nothing."""
+def needed_plugins(plugins: Iterable[str], names: Mapping[Kind, str]) -> tuple[str, ...]:
+    """Those of the `plugins` that registered one of the `names`, or that registered nothing."""
     used, registering = plugins_of(names), {origin.plugin for origin in _ORIGINS.values()}
-    return tuple(each for each in asked if _module_name(each) in used or _module_name(each) not in registering)
+    return tuple(each for each in plugins if _module_name(each) in used or _module_name(each) not in registering)
 
 
-def plugin_hashes(asked: Iterable[str], names: Mapping[Kind, str]) -> dict[str, str]:
-    """The SHA-256 of the files of every plug-in that was `asked` for or that the `names` come from, by its module.
+def plugin_hashes(plugins: Iterable[str], names: Mapping[Kind, str]) -> dict[str, str]:
+    """The SHA-256 of the files of each of the `plugins`, and of those that the `names` come from, by module.
 
-    A script or a notebook that registers something itself has none: it is edited from run to run.
+    A script or a notebook that registers something itself has no hash: it is edited from run to run.
     """
-    plugins = dict.fromkeys((*map(_module_name, asked), *plugins_of(names)))
-    return {name: _HASHES[name] for name in plugins if name in _HASHES}
+    modules = dict.fromkeys((*map(_module_name, plugins), *plugins_of(names)))
+    return {module: _HASHES[module] for module in modules if module in _HASHES}
 
 
 def check_imported(names: Iterable[str], owner: str, trusted_by: str = "") -> tuple[str, ...]:
     """Raise SettingsError if a plug-in is not imported yet: a stranger's file must not cause an import.
 
-    `trusted_by` says how else the user may import it. Returns the modules or files of those that are imported.
+    `trusted_by` names further ways to allow the import, for the message. Returns the same as `load_plugins`.
     """
     modules = {name: _module_name(name) for name in names}
     for name, module in modules.items():
@@ -94,25 +94,25 @@ def check_imported(names: Iterable[str], owner: str, trusted_by: str = "") -> tu
     return load_plugins(list(modules.values()))
 
 
-def load_plugins(asked: Sequence[str], folder: Path | None = None) -> tuple[str, ...]:
-    """Import the plug-ins that are asked for: modules, or paths of files and packages.
+def load_plugins(plugins: Sequence[str], folder: Path | None = None) -> tuple[str, ...]:
+    """Import plug-ins: modules, or paths of files and packages.
 
     Modules are searched for on `sys.path`, in the current folder and in `folder`, the folder of the settings file;
     paths are relative to `folder`. Returns a name or path of each that works from any folder.
     """
-    return tuple(dict.fromkeys(_load(name, (folder or Path()).resolve()) for name in asked))
+    return tuple(dict.fromkeys(_load(name, (folder or Path()).resolve()) for name in plugins))
 
 
-def _load(asked: str, folder: Path) -> str:
+def _load(plugin: str, folder: Path) -> str:
     """Import one plug-in. Returns its name, or its path if the name works in some folders only."""
-    name = _module_name(asked)
-    file = (folder / user_path(asked)).resolve() if _is_path(asked) else None
+    name = _module_name(plugin)
+    file = (folder / user_path(plugin)).resolve() if _is_path(plugin) else None
     is_there = file is not None and file.exists()
     for place in ([file.parent] if file and is_there else []) + [Path.cwd(), folder]:
         if str(place) not in sys.path:
             sys.path.append(str(place))  # last, so that no file in it hides another module
     importlib.invalidate_caches()
-    with _one_line(asked, name):
+    with _one_line(plugin, name):
         is_new = name not in sys.modules
         origin = importlib.import_module(name).__file__
     if is_there and _own_path(origin) != file:
@@ -120,7 +120,7 @@ def _load(asked: str, folder: Path) -> str:
     if is_new or name not in _HASHES:
         _note_hash(name)
     is_known_by_name = origin is None or "." in name or _is_installed(_own_path(origin))
-    return asked if is_known_by_name and not file else str(_own_path(origin))
+    return plugin if is_known_by_name and not file else str(_own_path(origin))
 
 
 def _own_path(origin: str | None) -> Path:
@@ -139,8 +139,8 @@ def _is_path(name: str) -> bool:
     return name.endswith(".py") or os.sep in name
 
 
-def _module_name(asked: str) -> str:
-    return Path(asked).stem if _is_path(asked) else asked
+def _module_name(plugin: str) -> str:
+    return Path(plugin).stem if _is_path(plugin) else plugin
 
 
 def _note_hash(module: str) -> None:
@@ -156,13 +156,13 @@ def _note_hash(module: str) -> None:
 
 
 @contextmanager
-def _one_line(asked: str, name: str) -> Iterator[None]:
+def _one_line(plugin: str, name: str) -> Iterator[None]:
     """Turn an error of an import into one line. Names that are registered inside belong to the plug-in `name`."""
     _importing.append(name)
     try:
         yield
     except (Exception, SystemExit) as error:
-        failed = f"plug-in {short(asked)} cannot be imported"
+        failed = f"plug-in {short(plugin)} cannot be imported"
         if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
             hint = "go to its folder, or name its file (--plugin FILE)"
             raise SettingsError(f"{failed}: there is no such module; {hint}") from error

@@ -21,7 +21,7 @@ number; here they are about a second and 600 MB."""
 
 
 def read_toml(path: Path, kind: str = "settings file") -> dict[str, Any]:
-    """The plain data of a TOML file; `kind` is what it is called in messages."""
+    """The plain data of a TOML file; messages call it a `kind`."""
     try:
         text = read_limited(path, MAX_FILE_BYTES).decode()
         if text.count(".") + text.count("[") > MAX_PARTS:
@@ -54,7 +54,7 @@ def read_named(folder: str, kind: str, source: str) -> dict[str, Any]:
     return read_toml(Path(source), kind)
 
 
-def seen_from(folder: Path | None, file: str) -> Path:
+def path_named_in(folder: Path | None, file: str) -> Path:
     """A path that a settings file in `folder` names: in that folder if there is such a file, else as it is."""
     path = user_path(file)
     beside = path if folder is None else folder / path
@@ -62,12 +62,12 @@ def seen_from(folder: Path | None, file: str) -> Path:
 
 
 def dumps(data: Mapping[str, Any]) -> str:
-    """`data` as TOML. Keys with None are left out; TypeError for what TOML cannot hold."""
+    """`data` as TOML. Keys with None are left out; TypeError for a value that TOML does not have."""
     return tomli_w.dumps(_without_none(data))
 
 
 def value_text(value: Any) -> str:
-    """One value as TOML on one line, a mapping as an inline table; TypeError for what TOML cannot hold."""
+    """One value as TOML on one line, a mapping as an inline table; TypeError for a value that TOML does not have."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{json.dumps(key)} = {value_text(part)}' for key, part in value.items())}}}"
     if isinstance(value, list | tuple):
@@ -85,7 +85,7 @@ def _without_none(value: Any) -> Any:
 
 
 def laid_over(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`changes` over `before`, table by table."""
+    """`before` with the values of `changes`, also inside tables that both have."""
     merged = dict(before)
     for key, value in changes.items():
         old = merged.get(key)

@@ -74,7 +74,7 @@ def plan_runs(
         drawn = {key: _drawn(key, ends, sample) for key, ends in ranges.items()}
         values_of = dict(zip(axes, chosen, strict=True)) | drawn
         pairs = [*recipes, *(f"{key}={value}" for key, value in values_of.items())]
-        settings = load_settings(source, pairs, asked=asked, plugins=plugins, trusts_plugins=trusts_plugins, data=data)
+        settings = load_settings(source, pairs, place=asked, plugins=plugins, trusts_plugins=trusts_plugins, data=data)
         # A run of one of our methods does not depend on the plug-in that it is compared with.
         used: dict[Kind, str] = {"method": settings.method, "dataset": settings.dataset, "backbone": settings.backbone}
         settings = settings.model_copy(update={"plugins": needed_plugins(settings.plugins, used)})

@@ -82,7 +82,7 @@ def _name(run: PlannedRun, out: Path, held: Mapping[str, Settings]) -> str:
 
 def _reads_elsewhere(before: Settings, now: Settings) -> bool:
     """Whether two runs have images of their own in two folders. If that of `before` is gone, it was moved."""
-    folder, other = before.data_asked.folder, now.data_asked.folder
+    folder, other = before.dataset_settings.folder, now.dataset_settings.folder
     return now.has_own_images and folder.is_dir() and folder.resolve() != other.resolve()
 
 
