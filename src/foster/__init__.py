@@ -64,7 +64,7 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Most public names bring torch or much else with them, so their modules are imported when they are first used."""
+    """Import the module of a public name when the name is first used, because most of these modules import torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'foster' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)

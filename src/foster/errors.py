@@ -23,15 +23,15 @@ class SettingsError(FosterError):
 
 
 class DataError(FosterError):
-    """A data file or folder is missing, damaged or not what it should be."""
+    """A data file or folder is missing, damaged or of the wrong kind."""
 
 
 class FolderError(FosterError):
-    """An output folder cannot be used: it already holds something, or cannot be written."""
+    """A folder cannot be used: for example, it is not empty, it is in use, or it cannot be written."""
 
 
 class DeviceError(FosterError):
-    """The asked-for device is not there, or cannot hold the work."""
+    """The requested device is missing or has too little memory."""
 
 
 class TrainingError(FosterError):
@@ -48,7 +48,7 @@ def words_of(error: BaseException) -> str:
 
 @contextmanager
 def explained(kind: type[FosterError], what: str) -> Iterator[None]:
-    """An OSError inside becomes one line: `what` cannot be done, and why."""
+    """Turn an OSError inside into an error of this kind, whose message is `what` and the reason."""
     try:
         yield
     except OSError as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Event:
-    """One event. Tasks and epochs count from 0 here and from 1 in what people read."""
+    """One event. Tasks and epochs are counted from 0 in events, and from 1 in messages, tables and figures."""
 
     def record(self) -> dict[str, Any]:
         """The event as plain data, with its name: `{"event": "EpochEnded", "task": 0, ...}`."""
@@ -16,7 +16,7 @@ class Event:
 
 @dataclass(frozen=True)
 class RunStarted(Event):
-    """The data are read; the first task begins or continues. `folder` is empty where nothing is written."""
+    """The data are read; the first task begins or continues. `folder` is empty if nothing is written."""
 
     method: str
     scenario: str
@@ -27,8 +27,8 @@ class RunStarted(Event):
 
 @dataclass(frozen=True)
 class RunResumed(Event):
-    """The run continues from a checkpoint: in the middle of a task, or before it where `phase` is empty;
-    `is_phase_done` means that no epoch of the phase is left."""
+    """The run continues from a checkpoint. If `phase` is empty, the task starts from its beginning; if `is_phase_done`,
+    no epoch of the phase is left."""
 
     task: int
     phase: str
@@ -38,7 +38,7 @@ class RunResumed(Event):
 
 @dataclass(frozen=True)
 class TaskStarted(Event):
-    """A task begins; `num_images` are trained on, exemplars included."""
+    """A task begins. `num_images` is the number of its training images, exemplars included."""
 
     task: int
     num_tasks: int
@@ -49,7 +49,7 @@ class TaskStarted(Event):
 
 @dataclass(frozen=True)
 class LearnPlanned(Event):
-    """What a `learn` will do, as lines of text, and the estimated time; 0 where it was not measured."""
+    """The plan of a `learn`, as lines of text, and its estimated time; 0 if it was not measured."""
 
     lines: tuple[str, ...]
     seconds: float
@@ -57,7 +57,7 @@ class LearnPlanned(Event):
 
 @dataclass(frozen=True)
 class PhaseStarted(Event):
-    """`steps` counts the optimizer steps of one epoch."""
+    """A phase begins. `steps` is the number of optimizer steps of one epoch."""
 
     task: int
     num_tasks: int
@@ -68,7 +68,7 @@ class PhaseStarted(Event):
 
 @dataclass(frozen=True)
 class EpochEnded(Event):
-    """`losses` holds each loss term by name and their sum as `total`, as means over the epoch's images."""
+    """An epoch ended. `losses` has the means over its images of each loss term, by name, and of their sum, `total`."""
 
     task: int
     phase: str
@@ -82,7 +82,7 @@ class EpochEnded(Event):
 
 @dataclass(frozen=True)
 class PhaseEnded(Event):
-    """A phase ended; `seconds` count from its start, or from where it was resumed."""
+    """A phase ended. `seconds` is the time since it started or was resumed."""
 
     task: int
     phase: str
@@ -91,7 +91,7 @@ class PhaseEnded(Event):
 
 @dataclass(frozen=True)
 class Evaluated(Event):
-    """Accuracies in percent on all classes seen; None where there is no test image, and for old classes in the first
+    """Accuracies in percent on all classes seen. They are None without test images; for old classes also in the first
     task."""
 
     task: int
@@ -115,7 +115,8 @@ class CheckpointWritten(Event):
 
 @dataclass(frozen=True)
 class TaskEnded(Event):
-    """A task is learned and evaluated. `accuracy` is the result's, in percent; `seconds` counts all attempts."""
+    """A task is learned and evaluated. `accuracy` is that of the result, in percent; `seconds` includes the time before
+    interruptions."""
 
     task: int
     accuracy: float
@@ -141,9 +142,9 @@ class Warned(Event):
 
 @dataclass(frozen=True)
 class Downloading(Event):
-    """Received bytes of a published file, and its total if the server gives it.
+    """The number of received bytes of a published file, and its size if the server gives it.
 
-    Sent many times, before the run has a folder: shown as progress, not written to `events.jsonl`.
+    Sent many times, before the run has a folder. It is shown as progress and not written to `events.jsonl`.
     """
 
     name: str
@@ -153,7 +154,7 @@ class Downloading(Event):
 
 @dataclass(frozen=True)
 class Decoding(Event):
-    """How many photos of a set are decoded. Sent many times: shown as progress; only a `learn` writes it to
+    """The number of decoded photos of a set, sent many times. It is shown as progress; only a `learn` writes it to
     `events.jsonl`."""
 
     what: str
@@ -174,7 +175,7 @@ class PhotosDecoded(Event):
 
 @dataclass(frozen=True)
 class RunFailed(Event):
-    """The run ended with an error; one line."""
+    """The run ended with an error; `message` is one line."""
 
     message: str
 

@@ -15,7 +15,7 @@ from foster.networks.heads import precise_linear
 def effective_number(counts: Tensor, beta: float) -> Tensor:
     """E_n = (1 - beta^n) / (1 - beta), the effective number of n images `[C]`: 1 for beta = 0, and n for beta = 1.
 
-    A class without images, whose exemplars may have been removed, counts as one image.
+    A class without images, for example because its exemplars were removed, counts as one image.
     """
     images = counts.double().clamp_min(1)
     return images if beta == 1 else (1 - beta**images) / (1 - beta)
@@ -35,7 +35,7 @@ def logit_scales(counts: Tensor, beta: float) -> Tensor:
 def logit_scales_of_paper(counts: Tensor, beta: float, num_known: int) -> Tensor:
     """(gamma_1, gamma_2) = (E_old, E_new) / (E_old + E_new), one value for all old and one for all new classes, `[C]`.
 
-    The ratio is that of `logit_scales`; the overall scale differs, which acts as a softmax temperature. If all classes
+    The ratio is that of `logit_scales`. The overall scale differs, which acts as a softmax temperature. If all classes
     are old, or all are new, every scale is 1.
     """
     effective = effective_number(counts, beta)
@@ -114,7 +114,7 @@ def proxy_nca(logits: Tensor, labels: Tensor) -> Tensor:
     batch.
 
     If the true class has the largest logit, this is cross-entropy; otherwise it is slightly larger. The toolkit
-    subtracts its margin from every similarity, where it cancels, so there is none here.
+    subtracts its margin from every similarity, which changes nothing, so this loss has no margin.
     """
     is_true = torch.arange(logits.shape[1], device=logits.device) == labels[:, None]
     shifted = logits.float() - logits.float().amax(1, keepdim=True)

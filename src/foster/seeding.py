@@ -31,7 +31,7 @@ def generator(address: Address) -> torch.Generator:
 
 @contextmanager
 def initialisation(address: Address) -> Iterator[None]:
-    """Weights that are initialised inside depend only on the address; torch's global state is restored afterwards."""
+    """Inside, initial weights depend on the address alone; torch's global state is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would also seed every GPU, which fork_rng(devices=[]) does not restore.
         torch.default_generator.manual_seed(address.number())

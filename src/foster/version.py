@@ -31,21 +31,23 @@ __version__ = _version()
 
 @cache
 def source() -> Source:
-    """From git if the package lies in a checkout, else from what pip noted when it installed a commit (PEP 610)."""
-    if _git("ls-files", "--error-unmatch", "version.py") is not None:  # not a project in which foster is installed
+    """The commit from git if the package is in a checkout, else the one that pip recorded at installation (PEP 610)."""
+    if (
+        _git("ls-files", "--error-unmatch", "version.py") is not None
+    ):  # in a checkout of another project, git does not track it
         commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--", ".")
         return Source(commit, None if changes is None else bool(changes))
     try:
-        noted = metadata.distribution(NAME).read_text("direct_url.json")
+        recorded = metadata.distribution(NAME).read_text("direct_url.json")
     except metadata.PackageNotFoundError:
-        noted = None
-    commit = json.loads(noted).get("vcs_info", {}).get("commit_id") if noted else None
+        recorded = None
+    commit = json.loads(recorded).get("vcs_info", {}).get("commit_id") if recorded else None
     return Source(commit, False) if commit else Source()
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says in the folder of the package; None if it fails."""
-    # Whoever owns the checkout: its code is being run already.
+    """The output of git in the folder of the package; None if it fails."""
+    # Git refuses a checkout of another user, which protects nothing here: its code is already running.
     command = ["git", "-C", str(PACKAGE), "-c", "safe.directory=*", *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()

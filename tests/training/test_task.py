@@ -143,7 +143,7 @@ def test_processes_agree_on_their_statistics_at_the_same_steps_whether_they_are_
     monkeypatch.setattr(module, "process_group", lambda: ProcessGroup(0, 2))
     monkeypatch.setattr(module, "agreed", bool)
     monkeypatch.setattr(module, "agree_on_statistics", note_step)
-    monkeypatch.setattr(module, "STEPS_BETWEEN_QUESTIONS", 3)
+    monkeypatch.setattr(module, "STEPS_BETWEEN_AGREEMENTS", 3)
 
     def learned(state: TaskState, stop: StopRequest | None = None) -> list[int]:
         places.clear()

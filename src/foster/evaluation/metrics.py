@@ -1,7 +1,7 @@
 """Metrics of class-incremental learning, in percent and never rounded; plain numbers in, plain numbers out.
 
-The accuracy matrix is a list of rows: row t holds a[t][0], ..., a[t][t], the accuracy on the test images of each
-task up to t after learning task t, with predictions over all classes seen so far.
+The accuracy matrix is a list of rows: row t has a[t][0], ..., a[t][t], the accuracies after task t on the test
+images of each task up to t, with predictions over all classes seen so far.
 """
 
 import statistics
@@ -32,7 +32,7 @@ def evaluate(
     """Accuracies from the rank of the true class (0 = predicted) and the label of every test image, both `[N]`.
 
     Task i has the next `task_sizes[i]` class ids. `tasks` `[N]` has the task of each image; without it, that is the
-    task of its class. With C classes in all and mean(...) over the test images named:
+    task of its class. With C classes in all, and means over test images:
 
     - accuracy     = 100 mean(rank = 0) over all
     - top5         = 100 mean(rank < min(5, C)) over all
@@ -75,5 +75,5 @@ def _percent(is_correct: NDArray[np.bool_]) -> float:
 
 
 def _percent_of_some(is_correct: NDArray[np.bool_]) -> float | None:
-    """The same, or None without images."""
+    """As `_percent`, or None without images."""
     return _percent(is_correct) if len(is_correct) else None

@@ -28,19 +28,18 @@ def class_means(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 
 def nearest_mean_scores(features: Tensor, means: Tensor) -> Tensor:
     """`-|v - mean|^2` for the unit-length features v of `[N, d]` and the class means `[C, d]`: scores `[N, C]`."""
-    # Differences and not a matrix product: that gives NaN for a mean at infinity, and rounds under TF32 or autocast.
-    # Not `torch.cdist`, which has no counterpart in ONNX; some classes at a time, since all differences take memory.
+    # A matrix product would give NaN for an infinite mean, and be rounded under TF32 or autocast. `torch.cdist` cannot
+    # be exported to ONNX. The differences to all classes at once would take too much memory.
     vectors = unit_length(features)[:, None]
     parts = [-(vectors - part).square().sum(-1) for part in means.to(vectors).split(CLASSES_AT_ONCE)]
     return torch.cat(parts, dim=1)
 
 
 def ranks(scores: Tensor, labels: Tensor) -> Tensor:
-    """How many classes are placed before the true one, int64 `[N]`, for scores `[N, C]` and labels `[N]`.
+    """The number of classes ranked before the true one, int64 `[N]`, for scores `[N, C]` and labels `[N]`.
 
-    0 means correct, below 5 correct among the best five. Equal scores are placed by class id, as argmax does.
-    A score that is not a number is placed before every other, as argmax does, but is never correct: a true class
-    whose score is NaN or -inf was not predicted at all and has rank C.
+    0 means correct; below 5, the true class is among the best five. Equal scores are ranked by class id, and NaN is
+    ranked first, as argmax does. A true class with the score NaN or -inf is never correct: it has rank C.
     """
     num_classes = scores.shape[1]
     labels = labels.to(scores.device)

@@ -74,8 +74,8 @@ class CheckpointStore:
         self._kept: dict[str, tuple[Tensors, _File]] = {}
 
     def save(self, state: Mapping[str, Any], kept: Mapping[str, Tensors], changing: Mapping[str, Tensors]) -> None:
-        """Write a checkpoint. A group in `kept` that was saved or loaded before, as the same object, is not written
-        again; it must not have been changed in place."""
+        """Write a checkpoint. A group in `kept` is not written again if the same object was saved or loaded before; it
+        must not have been changed in place."""
         number = max((number for number, _ in self._manifests()), default=0) + 1
         try:
             files = {name: file for name, (tensors, file) in self._kept.items() if kept.get(name) is tensors}
@@ -168,7 +168,7 @@ class NoCheckpoints(CheckpointStore):
 
 @contextmanager
 def explained_misfit() -> Iterator[None]:
-    """Turn an error during the restoring of an intact checkpoint into one line."""
+    """Turn an error while an intact checkpoint is restored into a FolderError."""
     try:
         yield
     except (LookupError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError) as error:

@@ -12,7 +12,7 @@ from foster.networks.modules import is_frozen
 from foster.system.processes import ProcessGroup, add_up, gathered, process_group
 
 FEWEST_TO_SHARE = 4
-"""With fewer images a process, every process computes all images."""
+"""With fewer images per process, every process computes all images."""
 
 
 def average(gradients: Sequence[Tensor], losses: Tensor) -> Tensor:
@@ -42,8 +42,8 @@ def agree_on_statistics(network: nn.Module) -> None:
 
 
 def shares_of(images: Stack, team: ProcessGroup) -> list[Tensor]:
-    """The indices of the images of each process; of photos, those that it decodes. If there are too few images to
-    divide, every process has all of them."""
+    """The indices of the images of each process. Photos belong to the process that decodes them. If there are too few
+    images to divide, every process has all of them."""
     everything = [torch.arange(len(images))] * team.size
     if team.is_alone or len(images) < FEWEST_TO_SHARE * team.size:
         return everything

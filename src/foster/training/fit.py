@@ -171,8 +171,8 @@ class EpochLog:
         return whole
 
     def check_weights(self, epoch: int) -> None:
-        """Raise TrainingError if a weight is not finite. A finite loss does not exclude it: the last step came
-        after."""
+        """Raise TrainingError if a weight is not finite. The losses do not show it: they are computed
+        before the last step."""
         tensors = [tensor for tensor in self.phase.network.state_dict().values() if tensor.is_floating_point()]
         if not bool(torch.stack([tensor.sum(dtype=torch.float64) for tensor in tensors]).sum().isfinite()):
             raise TrainingError(f"the weights are not finite numbers {self._where(epoch)}")

@@ -20,7 +20,7 @@ BYTES_WITHOUT_STATE = 12
 """Bytes of a trained parameter: float32 weight, gradient, and a copy of the weight."""
 
 BETA_OF_SQUARES, EPSILON = 0.999, 1e-8
-"""Adam's second beta and epsilon, with torch's defaults."""
+"""Adam's second beta and epsilon: torch's defaults."""
 
 
 def bytes_of_parameter(settings: FitSettings) -> int:
@@ -117,7 +117,7 @@ class Optimizer:
     def restore(self, saved: Mapping[str, Tensor]) -> None:
         tensors = self.tensors()
         if tensors.keys() != saved.keys():
-            raise ValueError("the state of its optimizer is of other parameters")
+            raise ValueError("its optimizer has other parameters")
         for name, tensor in saved.items():
             tensors[name].copy_(tensor)
 

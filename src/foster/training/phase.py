@@ -1,4 +1,4 @@
-"""What a method yields: a Phase is one training run within a task, an Evaluate requests an evaluation."""
+"""A method yields these two. Phase: one training run within a task. Evaluate: a request for an evaluation."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -37,8 +37,8 @@ class Phase:
     fit: FitSettings
     data: ImageSet
     teachers: tuple[nn.Module, ...] = ()
-    """Other modules that the objective uses. Gradients do not change them; `on_epoch` and `after_step` may change their
-    tensors, as for a mean teacher, which are then saved and resumed with the network."""
+    """Other modules that the objective uses. Gradients do not change them. `on_epoch` and `after_step` may change their
+    tensors, as for a mean teacher; changed tensors are saved and resumed with the network."""
     on_epoch: Callable[[int], None] | None = None
     """Called with the number of each epoch before it starts, and again when a phase is resumed in the middle of an
     epoch. It may change tensors of the teachers; any other tensor that it fills must depend on the number only."""
@@ -48,7 +48,7 @@ class Phase:
     num_views: int = 1
     """How many times each image of a batch is augmented, with different random numbers: `batch.views`."""
     replay: ImageSet | None = None
-    """Images of which each step draws a second batch: `batch.replay`."""
+    """Images from which each step draws a second batch: `batch.replay`."""
 
     def __post_init__(self) -> None:
         """Raise TrainingError for a phase that cannot be trained."""

@@ -132,8 +132,8 @@ class Step:
         return tuple(terms), losses.detach()
 
     def _first(self, batch: Batch) -> tuple[tuple[str, ...], Tensor]:
-        """The same for the first batch. If the objective uses weights outside of the network's forward pass, as a
-        penalty on their change does, gradients cannot be deferred; the step is then computed again."""
+        """The same for the first batch. If the objective also uses weights outside of the forward pass, for
+        example in a penalty on their change, gradients cannot be deferred, and the batch is computed again."""
         restore = self._snapshot()
         try:
             return self._differentiated(batch)

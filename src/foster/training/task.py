@@ -25,7 +25,7 @@ from foster.training.engine import Engine
 from foster.training.fit import FitState, fit, restore_trained
 from foster.training.phase import Evaluate, Phase, takes_batch
 
-STEPS_BETWEEN_QUESTIONS = 50
+STEPS_BETWEEN_AGREEMENTS = 50
 """After this many steps, several processes agree whether to save or to stop. They average their BatchNorm statistics at
 the same steps, saved or not, so that a resumed run has the same rounding as an uninterrupted one."""
 
@@ -69,7 +69,7 @@ class TaskState:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> "TaskState":
-        """Raises ValueError if a field is wrong or a part is missing."""
+        """The state in a checkpoint. Raises ValueError if a field is wrong or a part is missing."""
         progress, parts = _Progress.model_validate(checkpoint.state), checkpoint.parts
         needed = {f"phase-{k}" for k in range(min(progress.num_phases_done, 1000))}
         needed |= {"fit"} if progress.position else set()
@@ -179,7 +179,7 @@ class Trainer:
                 if (
                     not process_group().is_alone
                     and not point.is_epoch_end
-                    and point.num_steps % STEPS_BETWEEN_QUESTIONS
+                    and point.num_steps % STEPS_BETWEEN_AGREEMENTS
                 ):
                     continue
                 agree_on_statistics(phase.network)
