@@ -84,7 +84,7 @@ def choose_backbone(
         made = chosen.make()
         if weights:
             load_weights(made.module if isinstance(made, ModuleBackbone) else made, from_file(), weights)
-        else:  # without the classifier of the package
+        else:  # zip leaves out the classifier, which comes last
             made.load_state_dict(dict(zip(made.state_dict(), packaged_weights(), strict=False)))
         return made
 

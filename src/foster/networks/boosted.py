@@ -1,5 +1,4 @@
-"""BoostedNetwork: FOSTER's network during a task, a frozen old network and a new branch that is fitted to its
-residual."""
+"""BoostedNetwork: FOSTER's network during a task. A new branch is fitted to the residual of a frozen old network."""
 
 import copy
 import math

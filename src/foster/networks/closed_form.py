@@ -71,7 +71,7 @@ class ClosedFormHead(nn.Module):
 
     @torch.no_grad()
     def with_images(self, features: Tensor, labels: Tensor) -> Self:
-        """The head of all images so far and of these, with features `[N, in_features]` and labels `[N]`."""
+        """The head computed also from these images, with features `[N, in_features]` and labels `[N]`."""
         return self._of(self.statistics.added(features, labels, self.mapped))
 
     def grown(self, num_new: int) -> Self:

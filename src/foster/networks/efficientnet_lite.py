@@ -62,7 +62,7 @@ class SteadyNorm(nn.BatchNorm2d):
     def folded_into(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The weight and bias of a convolution that equals the convolution with `weight` followed by this norm."""
         mean, variance = self.running_mean, self.running_var
-        assert mean is not None, "its statistics are what this norm goes by"
+        assert mean is not None, "this norm needs its statistics"
         assert variance is not None
         scale = self.weight * (variance + self.eps).rsqrt()
         return weight * scale[:, None, None, None], self.bias - mean * scale

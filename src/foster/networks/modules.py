@@ -1,5 +1,5 @@
-"""For modules of any kind: freezing, memory layout, normalised images, and running a frozen module beside a trained
-one."""
+"""Functions for any module: freezing, memory layout, and running a frozen module beside a trained one. And Normaliser,
+which normalises images."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

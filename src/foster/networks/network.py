@@ -93,7 +93,7 @@ class Network(nn.Module):
         return features[0] if len(features) == 1 else torch.cat(features, dim=1)
 
     def features_of(self, stages: Sequence[Sequence[Tensor]]) -> Tensor:
-        """The same from the outputs of the stages of every branch."""
+        """The concatenated features, from the outputs of the stages of every branch."""
         branches = cast(Iterable[Backbone], self.branches)
         return torch.cat([branch.pool(maps[-1]) for branch, maps in zip(branches, stages, strict=True)], dim=1)
 

@@ -25,8 +25,8 @@ PACKAGED_MEAN = PACKAGED_STD = (0.5, 0.5, 0.5)
 
 @cache
 def packaged_weights() -> list[Tensor]:
-    """The pretrained tensors, in the order of the backbone's own; then weight and bias of their classifier. The file is
-    a pickle: its hash must be the published one, and only tensors are read."""
+    """The pretrained tensors in the order of the backbone's tensors, then the weight and bias of a classifier. The file
+    is a pickle: its hash must be the published one, and only tensors are read."""
     spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
         raise SettingsError(
@@ -53,13 +53,13 @@ RESNET_NAMES = (
     (r"\.bn(\d)\.", r".norm\1."),
     (r"\.downsample\.", ".shortcut."),
 )
-"""From the names of a ResNet's parts in torchvision and timm to ours."""
+"""Patterns of the names of a ResNet's parts in torchvision and timm, and our names."""
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     if path.suffix != ".safetensors":
         raise SettingsError(
-            f"weights: '{path}' is not a .safetensors file; others can hide programs. "
+            f"weights: '{path}' is not a .safetensors file; other files may contain programs. "
             "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors') makes one"
         )
     try:
@@ -69,7 +69,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(target: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:
-    """Load weights from outside into a backbone, without those of their head. Raises SettingsError if they do not
+    """Load weights from outside into a backbone, except those of a head. Raises SettingsError if they do not
     fit."""
     wanted = target.state_dict()
     tensors = _renamed(state, wanted)

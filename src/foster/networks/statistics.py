@@ -23,7 +23,7 @@ BIAS_DEVIATION = 0.3
 """The standard deviation of the biases of random features. For standardised features, that of the products is 1."""
 
 LEAST_SPREAD = 1e-9
-"""A variance within classes below this share of the mean square is rounding error: one image a class, or copies."""
+"""A variance within classes below this share of the mean square is rounding error: one image per class, or copies."""
 
 LEAST_BETWEEN = 1e-3
 """A lower bound of the variance between class means, as a share of that within classes: the estimate can be
@@ -102,7 +102,7 @@ class Statistics:
 
     @cached_property
     def prior_of_means(self) -> "PriorOfMeans | None":
-        """The prior, estimated from all classes; None with a single class, or with one image a class."""
+        """The prior, estimated from all classes; None with a single class, or with one image per class."""
         return _estimated_prior(self)
 
     def grown(self, num_new: int) -> "Statistics":
@@ -158,7 +158,8 @@ def discriminants(statistics: Statistics, shrinkage: float) -> tuple[Tensor, Ten
     """Linear discriminants: `weight` `[C, d]` and `bias` `[C]`, float64, of the scores weight phi + bias.
 
     All classes have the covariance A = (1 - shrinkage) W + shrinkage tr(W)/d I. The score of a class with mean mu is
-    phi^T A^-1 mu - mu^T A^-1 mu / 2. If W is 0, as with one image a class, A is I and the nearest mean wins.
+    phi^T A^-1 mu - mu^T A^-1 mu / 2. If W is 0, as with one image per class, A is I and the
+    nearest mean has the highest score.
     """
     means, factor = statistics.means, shrunk_covariance(statistics, shrinkage)
     weight = torch.cholesky_solve(means.T, factor).T
@@ -197,8 +198,8 @@ class PriorOfMeans(NamedTuple):
     """Twice the largest addition to the scores of each class, `[C]`."""
 
     def expected(self, means: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """The expected means `[C, d]`, given the measured `means` `[C, d]` of `counts` `[C]` images, and what is
-        subtracted from the squared distances `[C]` of images to them."""
+        """The expected means `[C, d]`, given the measured `means` `[C, d]` of `counts` `[C]` images, and the
+        values `[C]` that are subtracted from the squared distances of images to them."""
         share = 1 / (counts + self.within / self.between)
         means = self.centre + (counts * share)[:, None] * (means - self.centre)
         return means, torch.minimum(self.between * share, self.most)
@@ -212,7 +213,7 @@ def _estimated_prior(statistics: Statistics) -> PriorOfMeans | None:
     within = (torch.cholesky_inverse(factor) * statistics.within_class_covariance).sum()
     within = within * num_images / max(1, num_images - num_seen)
     unbiased = 1 - (1 - SHRINKAGE) * within / max(1, num_images)
-    if unbiased > 0:  # else W is of many more images than are left: see `Statistics.regrouped`
+    if unbiased > 0:  # else W is from many more images than are left: see `Statistics.regrouped`
         within = within / unbiased
     if num_seen < 2 or within <= 0:
         return None

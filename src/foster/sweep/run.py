@@ -28,7 +28,7 @@ from foster.sweep.job import LOST, Slot, Spawn, SweptRun, environment_for, find_
 from foster.system.counts import counted
 from foster.system.locking import locked
 from foster.system.output import show
-from foster.system.signals import Stopped, heard_signals, stop_on_signals
+from foster.system.signals import Stopped, received_signals, stop_on_signals
 
 SECONDS_BETWEEN_LOOKS = 0.25
 
@@ -137,16 +137,16 @@ def sweep(
     out = out.absolute() if elsewhere else out
     runs = placed(runs, out)
     _check_data([run.settings for run in runs if not RunFolder(out / run.name).is_finished])
-    with locked(out), heard_signals() as heard:
+    with locked(out), received_signals() as received:
         swept = [status_of(run, out) for run in runs]
-        _Executor(swept, out, list(slots), heard, elsewhere or spawn_here, after_run or (lambda: None)).execute()
+        _Executor(swept, out, list(slots), received, elsewhere or spawn_here, after_run or (lambda: None)).execute()
     finished = [run.folder / RESULTS for run in swept if run.state is State.FINISHED]
     tables = [shown(summary_grids(find_results(finished)))] if finished and after_run is None else []
     show(*tables, f"{counts(swept)}; results: {out}")
-    if heard and any(run.state in (State.STOPPED, State.KILLED, State.WAITING) for run in swept):
+    if received and any(run.state in (State.STOPPED, State.KILLED, State.WAITING) for run in swept):
         num_killed = sum(run.state is State.KILLED for run in swept)
         lost = f"{counted(num_killed, 'run')} could not save and will go on from the last checkpoint"
-        stopped = Stopped(heard[0])
+        stopped = Stopped(received[0])
         stopped.add_hint(f"{lost if num_killed else 'all is saved'}; continue with the same command")
         raise stopped
     failed = [run for run in swept if run.state is State.FAILED]
@@ -228,7 +228,7 @@ class _Executor:
     runs: Sequence[SweptRun]
     out: Path
     free: list[Slot]
-    heard: list[int]
+    received: list[int]
     spawn: Spawn
     after_run: Callable[[], None]
     num_forwarded: int = 0
@@ -244,9 +244,9 @@ class _Executor:
         self._display.say(f"{counts(self.runs)}, {len(self.free)} at a time; live: {watch}")
         self._display.show(self.runs)
         try:
-            while self._in_state(State.RUNNING) or (self._in_state(State.WAITING) and not self.heard):
+            while self._in_state(State.RUNNING) or (self._in_state(State.WAITING) and not self.received):
                 self._forward_signals()
-                if not self.heard:
+                if not self.received:
                     self._start_what_fits()
                 time.sleep(SECONDS_BETWEEN_LOOKS)
                 ended = self._ended_runs()
@@ -263,7 +263,7 @@ class _Executor:
 
     def _forward_signals(self) -> None:
         """The first signal asks the runs to save and stop, each one after it ends them at once."""
-        for number in self.heard[self.num_forwarded :]:
+        for number in self.received[self.num_forwarded :]:
             self.num_forwarded += 1
             is_first = self.num_forwarded == 1
             if is_first:
@@ -293,9 +293,9 @@ class _Executor:
             ended.append(run)
             run.let_go()
             self.free.append(run.slot)
-            if exit_code == LOST and not self.heard:
+            if exit_code == LOST and not self.received:
                 run.state, run.is_continued = State.WAITING, True
                 self._display.say(f"{run.name}: its machine is gone; it goes on from its checkpoint elsewhere")
             else:
-                run.state, run.message = run.ended(exit_code, was_stopped=bool(self.heard))
+                run.state, run.message = run.ended(exit_code, was_stopped=bool(self.received))
         return ended

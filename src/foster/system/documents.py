@@ -1,7 +1,7 @@
 """JSON and safetensors files that may come from strangers, checked when they are read.
 
 JSON is checked by a schema; the parser refuses more than 200 nested levels, numbers of thousands of digits and text
-that is not Unicode. Tensors are bounded in size, and of types that networks have.
+that is not Unicode. Tensors must have a bounded size and one of the types of networks.
 """
 
 from pathlib import Path
@@ -39,7 +39,7 @@ class Document(BaseModel):
 
 
 class DocumentError(DataError):
-    """A file cannot be read, is damaged, or does not hold what it should; `problem` says so without its name."""
+    """A file cannot be read, is damaged or has the wrong content; `problem` is the message without the file's name."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"'{path}' {problem}")
@@ -57,7 +57,7 @@ def read_json(path: Path, max_bytes: int) -> Any:
 
 
 def checked(data: Any, schema: type[Schema] | TypeAdapter[Schema], path: Path) -> Schema:
-    """`data` from the file `path`, as the schema has it, or a DocumentError with the first place that is wrong."""
+    """`data` from the file `path`, converted by the schema. Raises DocumentError with the first wrong place."""
     try:
         adapter = schema if isinstance(schema, TypeAdapter) else TypeAdapter(schema)
         return adapter.validate_python(data)
@@ -85,8 +85,8 @@ def read_tensors(path: Path) -> "dict[str, Tensor]":
 
 
 def tensors_in(content: bytes) -> "dict[str, Tensor]":
-    """The tensors in the content of a safetensors file; ValueError if it is damaged, or a number is of a kind that
-    no network of ours has: floating point is float16, bfloat16, float32 or float64."""
+    """The tensors in the content of a safetensors file. Raises ValueError if it is damaged, or has a type of numbers
+    that our networks do not have, such as float8."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load

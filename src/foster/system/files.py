@@ -23,7 +23,7 @@ def user_path(path: str | Path) -> Path:
 
 
 def check_ending(path: Path, *endings: str) -> None:
-    """Refuse a file that is to be written if its name has none of these endings, before anything is computed."""
+    """Raise FolderError if a file that will be written has none of these endings. Called before it is computed."""
     if path.is_dir() or path.suffix.lower() not in endings:
         raise FolderError(f"cannot write '{path}': name a file that ends in {', '.join(endings)}")
 
@@ -45,7 +45,7 @@ def _open_at_once(name: str, flags: int) -> int:
 def read_limited(path: Path, max_bytes: int, *, start: int = 0) -> bytes:
     """The content of a file from byte `start` on; OSError if it has more than `max_bytes`, or is a pipe.
 
-    Files that may come from a stranger are read by this function or opened by the next one: they can neither exhaust
+    Files that may come from a stranger are read by this function or opened by `open_limited`: they can neither exhaust
     the memory nor block.
     """
     with open_limited(path, max_bytes, start=start) as file:
@@ -69,7 +69,7 @@ def is_temporary(path: Path) -> bool:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Remove the temporary files of killed writers in `folder`. Only the holder of the folder's lock may do this."""
+    """Remove the temporary files of killed processes in `folder`. Only the holder of the folder's lock may do this."""
     with suppress(OSError):
         for path in folder.iterdir():
             if is_temporary(path):
@@ -105,7 +105,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """A new file in a folder that nobody reads yet; whoever completes that folder flushes it."""
+    """Write a new file into a folder that nobody reads yet. It is not flushed: the caller flushes the whole folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _write(path, os.O_CREAT | os.O_EXCL, data)
 
@@ -139,7 +139,7 @@ def flush(path: Path) -> None:
 
 @contextmanager
 def written(path: Path) -> Iterator[None]:
-    """An OSError inside becomes one line about `path`, which cannot be written."""
+    """Turn an OSError inside into a FolderError: `path` cannot be written."""
     try:
         yield
     except OSError as error:
@@ -147,5 +147,5 @@ def written(path: Path) -> Iterator[None]:
 
 
 def unwritable(path: Path, error: Exception) -> FolderError:
-    """One line that says why `path` cannot be written."""
-    return FolderError(f"cannot write '{path}': {words_of(error)}; nothing that was complete is lost")
+    """The error that says why `path` cannot be written."""
+    return FolderError(f"cannot write '{path}': {words_of(error)}; complete files are not lost")

@@ -53,7 +53,7 @@ def writer_of(folder: Path) -> str:
             return ""
     except Timeout:
         return _holder(path)
-    except OSError:  # a folder of somebody else
+    except OSError:  # a folder of another user
         return ""
 
 

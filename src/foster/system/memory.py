@@ -4,7 +4,7 @@ import os
 
 
 def main_memory() -> int:
-    """Its size in bytes."""
+    """The size of the main memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -1,4 +1,4 @@
-"""What the command prints: text without control characters, tables, JSON."""
+"""The output of the command: text without control characters, tables, JSON."""
 
 import io
 import json
@@ -41,13 +41,13 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 def complain(line: str) -> None:
-    """Print one line on standard error; nothing happens if the terminal is gone."""
+    """Print one line on standard error; errors of a closed stream are ignored."""
     with suppress(OSError):
         print(f"foster: {printable(' '.join(line.split()))}", file=sys.stderr, flush=True)
 
 
 def json_text(data: object) -> str:
-    """JSON that people can read and any terminal can show."""
+    """JSON in which only characters that a terminal cannot show are escaped."""
     return escaped(json.dumps(data, ensure_ascii=False, allow_nan=False))
 
 
@@ -62,7 +62,7 @@ def printable(text: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """The names in one line; if there are many, the first names and how many there are in all."""
+    """The names in one line; if there are many, the first ones and the number of all."""
     more = f", ... ({len(names)} in all)" if len(names) > most else ""
     return ", ".join(map(printable, names[:most])) + more
 

@@ -88,7 +88,9 @@ def check_divides(batch_size: int) -> None:
     """Refuse a batch that the processes cannot share equally."""
     size = process_group().size
     if batch_size % size:
-        raise SettingsError(f"batch_size {batch_size} cannot be shared by {size} processes; start as many as divide it")
+        raise SettingsError(
+            f"batch_size {batch_size} cannot be shared by {size} processes; start a number that divides it"
+        )
 
 
 def barrier() -> None:
@@ -97,7 +99,7 @@ def barrier() -> None:
 
 
 def highest(number: int) -> int:
-    """The highest of the processes' numbers. All processes must call it together."""
+    """The highest number of all processes. They must call it together."""
     if process_group().is_alone:
         return number
     import torch
@@ -114,9 +116,10 @@ def agreed(is_wanted: bool) -> bool:
 
 
 def stop_together(stop: StopRequest) -> None:
-    """Raise Stopped on every process if any was asked to stop. All processes must call it together.
+    """Raise Stopped on every process if a stop was requested on any. All processes must call it together.
 
-    A request that comes while the others answer counts the next time, so that no process stops alone."""
+    A request during the exchange counts at the next call, so that no process stops alone.
+    """
     if number := highest(stop.signal_number):
         stop.set(number)
         stop.raise_if_set()

@@ -12,27 +12,27 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHOW_CURSOR = "\x1b[?25h"
 
 STOPS_WITH_INPUT = "FOSTER_STOPS_WITH_INPUT"
-"""The environment variable with which a sweep asks a run to listen to its standard input, a pipe."""
+"""Set by a sweep in the environment of its runs: they stop when their standard input, a pipe, says so or ends."""
 
 
 class Stopped(Exception):  # noqa: N818 (it is no error)
-    """A run stopped because it was asked to, and everything is saved. `exit_code` is the usual one for the signal."""
+    """A run stopped as requested, and everything is saved. `exit_code` is the usual one for the signal."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
         self.exit_code = 128 + signal_number
 
     def add_hint(self, hint: str) -> None:
-        """Say what the user can do next."""
+        """Add what the user can do next to the message."""
         self.args = (f"{self}; {hint}",)
 
 
 class StopRequest:
-    """Whether somebody asked to stop. The first request counts."""
+    """A request to stop, if there was one. Only the first request counts."""
 
     def __init__(self) -> None:
         self.signal_number = 0
-        """The signal that asked for it; 0 if there was none."""
+        """The signal of the request; 0 without a request."""
         self.ends_at_once = False
 
     @property
@@ -61,8 +61,8 @@ class StopRequest:
 def stop_on_signals() -> Iterator[StopRequest]:
     """Inside, the first Ctrl-C, SIGTERM or SIGHUP sets the request, and a second one ends the process at once.
 
-    Signals that the process was told to ignore, as `nohup` does, stay ignored. Only the main thread can receive
-    signals: in any other, only a sweep that started this process can set the request.
+    Signals that the process ignores, as under `nohup`, stay ignored. Only the main thread can receive signals: in any
+    other, only a sweep that started this process can set the request.
     """
     request = StopRequest()
     if os.environ.pop(STOPS_WITH_INPUT, None):
@@ -104,11 +104,11 @@ def ending_on_signals() -> Iterator[None]:
 
 
 @contextmanager
-def heard_signals() -> Iterator[list[int]]:
-    """The numbers of the signals that came, in order; signals that were ignored stay ignored."""
-    heard: list[int] = []
-    with _handling(heard.append):
-        yield heard
+def received_signals() -> Iterator[list[int]]:
+    """Inside, signals are only added to the list, as numbers; signals that were ignored stay ignored."""
+    received: list[int] = []
+    with _handling(received.append):
+        yield received
 
 
 @contextmanager
@@ -127,12 +127,12 @@ def _handling(handle: Callable[[int], None]) -> Iterator[None]:
 def _listen_to_sweep(request: StopRequest) -> None:
     """Set the request when the sweep writes the number of a signal, or when the sweep has ended.
 
-    A sweep sends no signal: Ctrl-C in a terminal reaches its runs as well, which would count a second signal.
+    A pipe replaces the signal because the system closes it when the sweep is killed.
     """
     text = os.read(0, 16).strip()
     number = int(text) if text.isdigit() else 0
     if not request.is_set:
-        _say("stopping after this step, as the sweep asks" if number in SIGNALS else "the sweep has ended: stopping")
+        _say("stopping after this step: the sweep stops" if number in SIGNALS else "the sweep has ended: stopping")
     request.set(number if number in SIGNALS else signal.SIGTERM)
 
 
