@@ -129,25 +129,25 @@ def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos, listene
             f"known are {listed(knowledge.class_names)}{hint if UNKNOWN in unknown else ''}"
         )
     familiarity = knowledge.familiarity
-    is_asked = [label in ids or (label == UNKNOWN and familiarity is not None) for label in photos.labels]
-    asked = [k for k, wanted in enumerate(is_asked) if wanted]
+    is_chosen = [label in ids or (label == UNKNOWN and familiarity is not None) for label in photos.labels]
+    chosen = [k for k, wanted in enumerate(is_chosen) if wanted]
     learned = knowledge.learned_ids()
     unreadable: list[Unreadable] = []
     true: list[int] = []
     probability: list[Tensor] = []
     scores: list[Tensor] = []
     num_trained_on = 0
-    for batch in decoded([photos.items[k] for k in asked], knowledge.resizing):
-        unreadable += photos.unreadable({asked[k]: reason for k, reason in batch.unreadable.items()})
+    for batch in decoded([photos.items[k] for k in chosen], knowledge.resizing):
+        unreadable += photos.unreadable({chosen[k]: reason for k, reason in batch.unreadable.items()})
         for position, image in zip(batch.positions, batch.results, strict=True):
-            true.append(ids.get(photos.labels[asked[position]], -1))
+            true.append(ids.get(photos.labels[chosen[position]], -1))
             num_trained_on += image_id(image) in learned
         if batch.results:
             described = classifier.described(torch.stack(batch.results))
             probability.append(described[0])
             if familiarity is not None:
                 scores.append(familiarity.scores(*described))
-        listener(events.Decoding(photos.title.strip("'"), batch.num_done, len(asked)))
+        listener(events.Decoding(photos.title.strip("'"), batch.num_done, len(chosen)))
     labels = torch.tensor(true)
     is_known = labels >= 0
     if not bool(is_known.any()):

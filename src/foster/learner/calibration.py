@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 MIN_IMAGES = 10
-"""With fewer held-out images a temperature would be noise."""
+"""With fewer held-out images, the temperature would depend on chance."""
 
 UNCALIBRATED = (
     "confidence is not calibrated: too few images were held out when this was learned, so probabilities may be far too "

@@ -161,7 +161,7 @@ class _Seen:
 
 
 def classifier_for(learner: Learner | None, device: str) -> Classifier:
-    """The bundle's network, else the pretrained backbone, which has no classes."""
+    """The classifier of the bundle; without a bundle, the pretrained backbone, which has no classes."""
     if learner is not None:
         return learner.classifier()
     resizing = Resizing(SIDE, SIDE)
@@ -193,7 +193,7 @@ def check_photos(
     others = find_photos(test) if test is not None else None
     learner = Learner.load(bundle, device=device) if isinstance(bundle, str | Path) else bundle
     classifier = classifier_for(learner, device) if has_labels_judged or learner else None
-    # The same for both: large JPEGs are decoded at a size that depends on it, and equal files must look equal.
+    # The same side for both: large JPEGs are decoded at a size that depends on it, and copies must be found.
     side = max(classifier.image_size) if classifier else SKETCHED_SIDE
     seen, findings = _look(photos, side, classifier, listener)
     tests, unreadable = _look(others, side, None, listener, is_test=True) if others else ([], [])
@@ -326,8 +326,8 @@ def _mislabelled(
 def _judged(
     photos: Sequence[Photo], probability: Tensor, names: Sequence[str], judge_name: str
 ) -> tuple[list[Finding], list[str]]:
-    """Labels that are improbable by probabilities `[N, C]` of the classes `names`, the least probable first; and, if
-    they were not judged, the reason."""
+    """Labels that are improbable by probabilities `[N, C]` of the classes `names`, the least probable first; and the
+    reason, if they were not judged."""
     labels = torch.tensor([names.index(photo.label) for photo in photos])
     accuracy = float((probability.argmax(1) == labels).double().mean())
     if accuracy < LEAST_ACCURACY:

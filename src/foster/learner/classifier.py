@@ -1,4 +1,4 @@
-"""A network in use: images in, scores and probabilities of every class out."""
+"""A network for inference: from images to scores and probabilities of every class."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def one_thread() -> Iterator[int]:
 
 
 class Classifier(nn.Module):
-    """Images uint8 `[N, 3, H, W]` to probabilities `[N, num_classes]`, normalisation and calibration inside.
+    """From images, uint8 `[N, 3, H, W]`, to probabilities `[N, num_classes]`, with normalisation and calibration.
 
     Scores are the head's logits or, with class means `[C, d]`, the nearness of an image's features to each mean.
     """
@@ -71,11 +71,11 @@ class Classifier(nn.Module):
         return probabilities(self.scores_of(self._features(images)), self.temperature)
 
     def all_scores(self, images: Stack | Tensor) -> Tensor:
-        """Scores of any number of images from anywhere, on the CPU."""
+        """Scores of any number of images on any device, returned on the CPU."""
         return self._in_batches(lambda batch: (self.scores_of(self._features(batch)),), images)[0]
 
     def features(self, images: Stack | Tensor) -> Tensor:
-        """Features `[N, feature_size]` of any number of images from anywhere, on the CPU.
+        """Features `[N, feature_size]` of any number of images on any device, returned on the CPU.
 
         Statistics are computed from them, so they must not depend on the number of threads.
         """
@@ -83,11 +83,11 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def scores_on_cpu(self, features: Tensor) -> Tensor:
-        """Scores of features from anywhere, on the CPU."""
+        """Scores of features on any device, returned on the CPU."""
         return self.scores_of(features.to(self.device)).cpu()
 
     def probabilities(self, images: Stack | Tensor) -> Tensor:
-        """Probabilities of any number of images from anywhere, on the CPU."""
+        """Probabilities of any number of images on any device, returned on the CPU."""
         return self._in_batches(lambda batch: (self.forward(batch),), images)[0]
 
     def described(self, images: Stack | Tensor) -> tuple[Tensor, Tensor]:
@@ -132,7 +132,7 @@ class Classifier(nn.Module):
             return tuple(torch.cat(column)[:num_images] for column in zip(*parts, strict=True))
 
     def prepared(self, images: Tensor) -> Tensor:
-        """What the network sees: normalised images."""
+        """The input of the network: normalised images."""
         normalised: Tensor = self.normaliser(images)
         return normalised
 

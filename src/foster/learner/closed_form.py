@@ -1,7 +1,7 @@
-"""A `learn` behind a frozen backbone, in the order in which it happens.
+"""A `learn` with a frozen backbone, in the order in which it happens.
 
-The features of each new photo are computed once and added to those known before; the head follows from the sums; it is
-measured on photos that had no part in it.
+The features of each new photo are computed once and added to the sums over all photos. The head is computed from the
+sums. Each photo is measured with the head of all other photos.
 """
 
 import time
@@ -42,9 +42,11 @@ from foster.training.engine import find_device, inference_batch_size
 READ_AT_ONCE = 128
 """Photos that are decoded and inferred together."""
 
-REHEARSED_PHOTOS = 8
-OF_TRAINING = ("training", "epochs_scale", "learning_rate_scale", "augmentation")
-"""Settings that have an effect only where a network is trained."""
+TIMED_PHOTOS = 8
+"""Photos on which the time to compute features is measured."""
+
+TRAINING_KEYS = ("training", "epochs_scale", "learning_rate_scale", "augmentation")
+"""Settings that have an effect only if a network is trained."""
 
 MOST_MEASURED = 2000
 """The most photos that are measured, divided equally among classes, but at least one of each: more would hardly change
@@ -52,10 +54,10 @@ the accuracy."""
 
 
 def _without_effect(plan: Plan) -> list[str]:
-    """The settings that were changed, but have an effect only where a network is trained."""
+    """The settings that were changed, but have an effect only if a network is trained."""
     settings, usual = plan.settings, type(plan.settings.options)()
     changed = ["minutes"] if plan.minutes is not None else []
-    changed += [key for key in OF_TRAINING if getattr(settings, key) != LearnerSettings.model_fields[key].default]
+    changed += [key for key in TRAINING_KEYS if getattr(settings, key) != LearnerSettings.model_fields[key].default]
     return changed + [f"{settings.section}.{key}" for key, value in settings.options if value != getattr(usual, key)]
 
 
@@ -70,10 +72,10 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
     quota = settings.memory_per_class
     if quota is None:
         quota = settings.memory_budget // len({*known, *plan.photos.class_names})
-    if silent := _without_effect(plan):
-        plan.warn(f"nothing is trained in closed form; without effect: {', '.join(silent)} (method=foster trains)")
-    if plan.asked:
-        plan.asked(_planned(plan, classifier))
+    if unused := _without_effect(plan):
+        plan.warn(f"nothing is trained in closed form; without effect: {', '.join(unused)} (method=foster trains)")
+    if plan.given_listener:
+        plan.given_listener(_planned(plan, classifier))
     found, new_features, files = compute_features(plan, classifier, quota)
     class_names, num_classes = found.class_names, len(found.class_names)
     with one_thread():
@@ -114,7 +116,7 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
 
 
 def frozen_network(choice: BackboneChoice, resizing: Resizing) -> tuple[Network, Preprocessing]:
-    """A pretrained backbone under a head without a class, and the preprocessing of its images."""
+    """A pretrained backbone with a head without classes, and the preprocessing of its images."""
     mean, std = choice.mean, choice.std
     if mean is None or std is None:
         raise SettingsError(
@@ -133,10 +135,10 @@ def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
     new = [name for name in photos.class_names if name not in known]
     beside = f"; {counted(len(known), 'class')} known" if known else ""
     seconds = 0.0
-    if len(photos) > 4 * REHEARSED_PHOTOS:
-        items = photos.items[:: len(photos) // REHEARSED_PHOTOS][:REHEARSED_PHOTOS]
+    if len(photos) > 4 * TIMED_PHOTOS:
+        items = photos.items[:: len(photos) // TIMED_PHOTOS][:TIMED_PHOTOS]
         num_at_once = inference_batch_size(size.size, classifier.device) * torch.get_num_threads()
-        for _ in range(2):  # the second time counts: in the first, memory is found and kernels are chosen
+        for _ in range(2):  # the second time counts: in the first, memory is allocated and kernels are chosen
             began = time.monotonic()
             images = [image for batch in decoded(items, size) for image in batch.results]
             seconds = (time.monotonic() - began) * len(photos) / len(items)
@@ -145,7 +147,7 @@ def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
                 classifier.features(torch.stack(images)[torch.arange(num_at_once) % len(images)])
                 seconds += (time.monotonic() - began) * len(photos) / num_at_once
     what = f"{counted(len(photos), 'photo')}{beside}"
-    lines = plan.lines(new, what, "pretrained, frozen", "the classifier follows from all photos")
+    lines = plan.lines(new, what, "pretrained, frozen", "the head is computed from the features of all photos")
     return events.LearnPlanned(lines, seconds)
 
 
@@ -160,9 +162,11 @@ class Seen(NamedTuple):
 def compute_features(
     plan: Plan, classifier: Classifier, quota: int
 ) -> tuple[Found, Tensor, dict[str, dict[str, bytes]]]:
-    """Decode every photo once, some at a time, and compute the features of those that are not known yet: these photos,
-    their features as they are stored, float16 `[N, d]`, and for each class up to `quota` of them by their id, encoded
-    as they are kept."""
+    """Decode every photo once, some at a time, and compute the features of those that are not known yet.
+
+    Returns these photos, their features as they are stored, float16 `[N, d]`, and of each class up to `quota` photos by
+    their ids, encoded as they are kept.
+    """
     source, resizing = plan.photos, plan.resizing
     store = plan.before.store if plan.before else None
     stored = store.entries() if store else set()
@@ -205,7 +209,7 @@ def compute_features(
 
 
 def _encoded(picture: Image.Image, image: Tensor, resizing: Resizing) -> bytes:
-    """A photo as it is kept: a JPEG a seventh larger than the network sees it or, of a small image, a PNG of that."""
+    """A photo as it is kept: a JPEG a seventh larger than the network's image or, if that is small, a PNG of it."""
     if keeps_photos(resizing):
         return jpeg_of(shrunk(picture, learner_loader(resizing).short_side))
     return png_of(image.permute(1, 2, 0).numpy())
@@ -264,7 +268,7 @@ def stored_features(features: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A head, and how it does on photos, each measured by the head of all others (leave-one-out)."""
+    """A head, and the scores of photos by leave-one-out: each is scored by the head of all others."""
 
     head: RootHead
     positions: Tensor
@@ -277,18 +281,18 @@ class Solved:
 
     @property
     def answers(self) -> Tensor:
-        """The class ids that they were taken for, int64 `[n]`."""
+        """The predicted class ids of these photos, int64 `[n]`."""
         return self.scores.argmax(1)
 
 
 def solve(
     statistics: Statistics, features: Tensor, labels: Tensor, ids: tuple[str, ...], scale: float | None = None
 ) -> Solved:
-    """The head that follows from `statistics`, which include the photos of stored `features` `[n, d]`; each of these is
+    """The head computed from `statistics`, which include the photos of stored `features` `[n, d]`; each of these is
     measured by the head of all other photos. A photo without another one of its class is not measured.
 
-    Scores are divided by a `scale`. By default those of left-out photos get the usual spread: then a temperature of 1
-    is a good guess.
+    Scores are divided by `scale`. The default gives the scores of left-out photos the usual spread, so that a
+    temperature of 1 is a good guess.
     """
     positions = _measured(labels, ids, statistics.num_classes)
     scores, is_judged = left_out_scores(statistics, features[positions], labels[positions])
@@ -318,7 +322,7 @@ def scale_of(statistics: Statistics, head: RootHead) -> float:
 def _measured(labels: Tensor, ids: tuple[str, ...], num_classes: int) -> Tensor:
     """Positions of up to MOST_MEASURED photos, ascending."""
     sizes = torch.bincount(labels, minlength=num_classes)
-    # What small classes leave goes to the others.
+    # Larger classes get what small classes do not use.
     quotas = range(MOST_MEASURED + 1)
     quota = max(1, bisect_right(quotas, MOST_MEASURED, key=lambda most: int(sizes.clamp_max(most).sum())) - 1)
     return with_smallest_ids(labels, ids, quota)

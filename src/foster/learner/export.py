@@ -1,7 +1,7 @@
-"""The network for other programs, as ONNX: normalisation and calibration are inside, labels are beside it.
+"""The network as an ONNX file for other programs, with normalisation and calibration; its labels are in a JSON file.
 
 The exported program takes uint8 pictures `[batch, height, width, 3]` and gives probabilities `[batch, classes]`.
-Decoding and resizing are left to the program that uses it: the JSON file beside it says how.
+That program decodes and resizes the pictures: the JSON file says how.
 """
 
 import io
@@ -32,7 +32,7 @@ MAX_CHECKED = 128
 
 
 class ExportError(FosterError):
-    """The exported file does not do what the network does, or could not be made."""
+    """The exported file differs from the network, or could not be made."""
 
     exit_code = 1
 
@@ -71,9 +71,9 @@ def export_classifier(knowledge: Knowledge, file: Path) -> ExportReport:
     module = Exported(knowledge.classifier(torch.device("cpu"))).eval()
     pictures = _pictures(knowledge)
     facts = export_facts(knowledge)
-    # In memory, until it is known to be right: the libraries' own writers abort the process where the disk is full.
+    # In memory until it is checked: the libraries' own writers abort the process if the disk is full.
     with _quiet():
-        # Two pictures, since a batch of one would be taken for the only size.
+        # Two pictures, since the exporter takes a batch of one for the only size.
         example = torch.zeros(2, *knowledge.preprocessing.size, 3, dtype=torch.uint8)
         content, run = as_onnx(module, example)
     difference = _largest_difference(module, run, pictures)
@@ -123,7 +123,7 @@ def _pictures(knowledge: Knowledge) -> Tensor:
 
 
 def _largest_difference(module: Exported, run: Run, pictures: Tensor) -> float:
-    """Raises ExportError where the file differs from PyTorch, in batches of several sizes."""
+    """The largest difference from PyTorch, in batches of several sizes. Raises ExportError if it is above TOLERANCE."""
     largest = 0.0
     # A batch of one and an odd last batch show whether the number of images is really free.
     for batch in (pictures[:1], *pictures.split(61)):

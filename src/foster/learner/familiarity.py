@@ -1,4 +1,4 @@
-"""Does a photo show anything that was learned? By its confidence and its nearness to a class."""
+"""Whether a photo shows a known class, by its confidence and its nearness to a class."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +13,10 @@ from foster.errors import DataError, words_of
 from foster.networks.statistics import Statistics, left_out_gain
 
 MIN_IMAGES = 20
-"""With fewer measured photos, what is usual for known things would be noise."""
+"""With fewer measured photos, the threshold would depend on chance."""
 
 KEPT_SHARE = 0.95
-"""The share of photos of known things that are answered, and not called unknown."""
+"""The share of photos of known classes that should be answered with a class."""
 
 UNFAMILIAR = (
     f"'auto' needs a classifier of two classes or more that was measured on {MIN_IMAGES} photos or more; give a "
@@ -34,7 +34,7 @@ class Familiarity:
     """Confidence and nearness of known photos that the classifier did not learn from, and the threshold that about
     `KEPT_SHARE` of them reach.
 
-    Nearness is a relative Mahalanobis distance (Ren et al., 2021) with its sign turned: the squared distance to the
+    Nearness is a relative Mahalanobis distance (Ren et al., 2021) with the opposite sign: the squared distance to the
     mean of all photos minus that to the nearest class mean. The covariances are those of all photos and those within
     classes. Features have unit length.
     """
@@ -48,7 +48,7 @@ class Familiarity:
     @classmethod
     def fitted(cls, features: Tensor, labels: Tensor, held_out: tuple[Tensor, Tensor]) -> "Familiarity | None":
         """From features `[N, d]` of trained photos, and probabilities `[n, C]` and features of held-out ones; None for
-        few."""
+        too few."""
         values = unit_length(features.double().cpu())
         statistics = Statistics.empty(held_out[0].shape[1], values.shape[1]).added(values, labels.cpu())
         return cls(statistics, torch.zeros(2, 2), 0.0).calibrated(held_out)
@@ -78,7 +78,7 @@ class Familiarity:
     def _with_usual(self, probability: Tensor, nearness: Tensor) -> "Familiarity":
         """With the usual values and the threshold of photos with these probabilities `[n, C]` and nearness `[n]`."""
         measured = torch.stack((_logit_of_confidence(probability), nearness))
-        # Each photo is scored by what is usual for the others, as a new photo is.
+        # Each photo is compared with the usual values of the others, as a new photo is.
         num_others = measured.shape[1] - 1
         means = (measured.sum(1, keepdim=True) - measured) / num_others
         around = measured - measured.mean(1, keepdim=True)
@@ -138,7 +138,7 @@ class Familiarity:
         return _score(measured, self.usual[:, :1], self.usual[:, 1:])
 
     def tensors(self, *, has_statistics: bool) -> dict[str, Tensor]:
-        """For a bundle; without the statistics where it holds them elsewhere."""
+        """The tensors for a bundle; without the statistics if the bundle has them elsewhere."""
         named = {"usual": self.usual, "threshold": torch.tensor(self.threshold, dtype=torch.float64)}
         if has_statistics:
             named |= {"counts": self.statistics.counts, "sums": self.statistics.sums}
@@ -158,7 +158,7 @@ class Familiarity:
                 return None
             return cls(statistics, named["usual"].double().view(2, 2), float(named["threshold"]))
         except (ValueError, RuntimeError) as error:
-            raise DataError(f"what it measured of known photos is damaged: {words_of(error)}") from None
+            raise DataError(f"its test for unknown photos is damaged: {words_of(error)}") from None
 
 
 def _whitened(factor: Tensor, values: Tensor) -> Tensor:

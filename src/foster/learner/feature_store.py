@@ -1,4 +1,4 @@
-"""What a frozen backbone gives of learned photos: the features of some, and sums over all."""
+"""The features of some learned photos by a frozen backbone, and sums over the features of all."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class FeatureStore:
     """Photos in the order in which they were learned, by id and class; the features of some; sums over all.
 
     The sums are of the features as they are stored, so that a photo whose features are kept can be taken out of them
-    exactly. Nothing is changed in place: every verb returns a new store.
+    exactly. Nothing is changed in place: every method returns a new store.
     """
 
     ids: tuple[str, ...]
@@ -64,7 +64,7 @@ class FeatureStore:
     def added(
         self, features: Tensor, labels: Tensor, ids: Sequence[str], num_classes: int, per_class: int
     ) -> "FeatureStore":
-        """With new photos of stored features `[n, d]`. Of each class, old and new together, the features of
+        """A store with new photos of stored features `[n, d]`. Of each class, old and new together, the features of
         `per_class` photos are kept."""
         statistics = self.statistics.grown(num_classes - self.statistics.num_classes).added(features, labels)
         all_labels = torch.cat((self.labels, labels))
@@ -81,14 +81,14 @@ class FeatureStore:
         )
 
     def measurable(self, newest: Tensor) -> tuple[Tensor, Tensor]:
-        """The positions `[M]` and the features `[M, d]` of the photos whose features are kept; where only sums are, of
-        the photos that were added last, with features `newest`."""
+        """The positions `[M]` and the features `[M, d]` of the photos whose features are kept. If none are kept, those
+        of the photos that were added last, with features `newest`."""
         if len(self.rows):
             return self.rows, self.features
         return torch.arange(len(self.ids) - len(newest), len(self.ids)), newest
 
     def with_answers(self, positions: Tensor, answers: Tensor) -> "FeatureStore":
-        """With `answers` for the photos at `positions`; all other photos become NOT_MEASURED."""
+        """A store with `answers` for the photos at `positions`; all other photos become NOT_MEASURED."""
         known = torch.full_like(self.answers, NOT_MEASURED)
         known[positions] = answers
         return replace(self, answers=known)
@@ -96,7 +96,7 @@ class FeatureStore:
     def regrouped(self, groups: Sequence[Sequence[int]]) -> "FeatureStore":
         """One class for each group of present classes; classes in no group are removed.
 
-        Where the features of all photos of such a class are kept, the sums become exactly those of the others.
+        If the features of all photos of a removed class are kept, the sums become exactly those of the others.
         """
         new_ids = torch.full((self.statistics.num_classes,), GONE, dtype=torch.int64)
         for new, group in enumerate(groups):
@@ -112,7 +112,7 @@ class FeatureStore:
         return store._rows_where(store.labels >= 0)
 
     def without(self, entries: set[Entry]) -> "FeatureStore":
-        """Without some photos, by class id and photo id. Those whose features are not kept stay in the sums."""
+        """Without some photos, given by class id and photo id. Those whose features are not kept stay in the sums."""
         is_meant = torch.tensor([entry in entries for entry in zip(self.labels.tolist(), self.ids, strict=True)])
         is_taken = torch.zeros_like(is_meant)
         is_taken[self.rows] = is_meant[self.rows]
@@ -121,7 +121,7 @@ class FeatureStore:
         return replace(self, statistics=statistics)._rows_where(~is_taken)
 
     def _rows_where(self, is_kept: Tensor) -> "FeatureStore":
-        """The photos where `is_kept` `[N]`; the sums as they are."""
+        """The photos where `is_kept` `[N]` is true, with the same sums."""
         if bool(is_kept.all()):
             return self
         positions = is_kept.cumsum(0) - 1
@@ -136,8 +136,8 @@ class FeatureStore:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """For a bundle's file."""
-        ids = np.frombuffer(bytearray.fromhex("".join(self.ids)), np.uint8)  # torch's takes no empty buffer
+        """The content of a bundle's file."""
+        ids = np.frombuffer(bytearray.fromhex("".join(self.ids)), np.uint8)  # torch.frombuffer takes no empty buffer
         return {
             "ids": torch.from_numpy(ids).view(-1, ID_BYTES),
             "labels": self.labels.int(),

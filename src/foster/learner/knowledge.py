@@ -57,7 +57,8 @@ class KeptImages:
 class Knowledge:
     """Classes in order of arrival, the network, and what is kept of the photos.
 
-    `task_sizes` are the numbers of classes by which the network grew. It is never changed: a `learn` returns a new one.
+    `task_sizes` are the numbers of classes by which the network grew. Knowledge is never changed: a `learn` returns a
+    new object.
     """
 
     class_names: tuple[str, ...]
@@ -76,7 +77,7 @@ class Knowledge:
     familiarity: Familiarity | None = None
     """How confident and near photos of known classes are; None if too few photos were measured."""
     store: FeatureStore | None = None
-    """Features of photos and sums over all, by the pretrained backbone, where there is one."""
+    """Features of photos and sums over all, by the pretrained backbone, if there is one."""
 
     def entries(self) -> set[Entry]:
         """Class id and image id of all photos of which something is kept."""
@@ -106,7 +107,7 @@ class Knowledge:
         return next((share for share in reversed(shares) if share), 0.0) if self.held_out.num_images else 0.0
 
     def classifier(self, device: torch.device) -> Classifier:
-        """The network on `device`, in single precision. It answers as its method says, by head or by nearest mean."""
+        """The network on `device`, in single precision, classifying by head or nearest mean, as its method does."""
         # A copy, since a classifier may go to another device.
         classifier = Classifier(copy.deepcopy(self.network), self.preprocessing, self.temperature).to(device)
         if not self.is_closed_form and METHOD_SETTINGS[self.method].classifies_by == "nearest_mean":
@@ -116,7 +117,7 @@ class Knowledge:
         return classifier
 
     def keeping(self, exemplars: Sequence[ImageFiles], held_out: Sequence[ImageFiles]) -> "Knowledge":
-        """The same with other images."""
+        """The same knowledge with other kept images."""
         return replace(
             self,
             exemplars=KeptImages(exemplars, self.resizing),
@@ -124,7 +125,7 @@ class Knowledge:
         )
 
     def with_entry(self, record: Mapping[str, Any]) -> "Knowledge":
-        """The same with one more entry in its history, dated now."""
+        """The same knowledge with one more entry in its history, dated now."""
         when = datetime.now(UTC).isoformat(timespec="seconds")
         threshold = self.familiarity.threshold if self.familiarity else None
         entry = {"when": when, "foster": __version__, "unknown_threshold": threshold, **record}
@@ -133,7 +134,7 @@ class Knowledge:
     def learned(
         self, source: str, report: LearnReport, device: torch.device, facts: Mapping[str, Any] = MappingProxyType({})
     ) -> "Knowledge":
-        """The same with the entry of a `learn` in its history. Of the source's path, only the last name is stored."""
+        """The same knowledge with the entry of a `learn` in its history, with the last name of the source's path."""
         entry = {"source": source.strip("'").rsplit("/", 1)[-1], "method": self.method, **facts, "device": str(device)}
         return self.with_entry({**entry, **report.record()})
 

@@ -49,7 +49,7 @@ class NextLabels:
 def label_next(
     learner: Learner, files: Sequence[Path], count: int, listener: events.Listener = events.ignore
 ) -> NextLabels:
-    """The `count` photos to label next. Of all files only the features are held in memory."""
+    """The `count` photos to label next. Only the features and probabilities of all files are kept in memory."""
     readable: list[Path] = []
     unreadable: list[Unreadable] = []
     probabilities: list[Tensor] = []

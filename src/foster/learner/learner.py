@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Learner:
-    """Learns classes from folders, tells them apart, and is saved as a bundle.
+    """A classifier that learns classes from folders of photos and is saved as a bundle.
 
     ```python
     learner = foster.Learner(memory_total=2000)
@@ -89,7 +89,7 @@ class Learner:
     def from_settings(
         cls, settings: LearnerSettings, knowledge: Knowledge | None = None, backbone: ModuleLike | None = None
     ) -> "Learner":
-        """A learner that knows nothing yet, or `knowledge`, with settings that are already checked."""
+        """A learner with checked settings, and with `knowledge` if something was learned already."""
         learner = cls.__new__(cls)
         learner._begin(settings, knowledge, backbone)
         return learner
@@ -103,8 +103,8 @@ class Learner:
         backbone: ModuleLike | None = None,
         plugins: Sequence[str] = (),
     ) -> "Learner":
-        """A learner as it was saved. Give `backbone` where it was a torch module, and `plugins` where the method or the
-        backbone comes from some: a bundle names its plug-ins, but they are only imported if you name them here."""
+        """A learner as it was saved. Give `backbone` if it was a torch module, and `plugins` if the method or the
+        backbone comes from plug-ins: a bundle names its plug-ins, but they are imported only if you name them here."""
         load_plugins(plugins)
         settings, knowledge = load_knowledge(Path(folder), backbone)
         return cls.from_settings(learner_settings(base=settings, device=device), knowledge, backbone)
@@ -150,10 +150,11 @@ class Learner:
         each class gained or lost.
 
         Classes may be new or known. If anything fails, the learner is unchanged. With `max_drop`, UpdateError is raised
-        where known classes lose more points than that, measured on images kept of them; `uncompared` of the report
-        names classes without such images. `changes` are settings from now on, such as `training="fast"`.
+        if the known classes lose more points than that on the images that are kept of them; `uncompared` of the report
+        names the classes without such images. `changes` are settings for this and later learns, such as
+        `training="fast"`.
 
-        With a `work_folder`, results are saved there from time to time, and the same call continues after an
+        With a `work_folder`, progress is saved there from time to time, and the same call continues after an
         interruption. The folder is removed when the learn ends, unless it is a WorkFolder that is still open. `minutes`
         fits the training to a time. A `listener` gets the plan with its estimated time, and then the progress.
         """
@@ -176,14 +177,14 @@ class Learner:
         return report
 
     def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
-        """The best `top` classes of each image, in the order given: `label`, `confidence` and `top` of each answer.
+        """The best `top` classes of each image, in the order of the images, as `label`, `confidence` and `top`.
 
-        Images are paths (a folder stands for all images below it), PIL images or arrays, one or many. Three axes are
-        one image where they are `[H, W, 1|3|4]` (a tensor: `[1|3|4, H, W]`), else grey images `[N, H, W]`. An image
-        that cannot be read gets an entry with an `error`. With `unknown_below`, an image whose best class has a
-        smaller probability is "unknown"; "auto" compares confidence and nearness to the classes with those of held-out
-        images, so that about 95 % of known things are answered. A CalibrationWarning is given where the confidence is
-        not calibrated.
+        Images are paths (a folder stands for all images below it), PIL images or arrays, one or many. An array
+        with three axes is one image if its shape is `[H, W, 1|3|4]` (a tensor: `[1|3|4, H, W]`), else grey images
+        `[N, H, W]`. An image that cannot be read gets an entry with an `error`. With `unknown_below`, an image whose
+        best class has a smaller probability is "unknown"; "auto" compares confidence and nearness to the classes with
+        those of held-out images, so that about 95 % of the images of known classes are answered. A CalibrationWarning
+        is issued if the confidence is not calibrated.
         """
         return list(self.predicted(as_items(images), top, unknown_below))
 
@@ -225,14 +226,14 @@ class Learner:
         ]
 
     def try_out(self) -> None:
-        """Answer two images, a black one and one of noise; BundleError where the answers are not numbers, or cannot be
-        told from unknown things."""
+        """Predict two images, a black one and one of noise. Raises BundleError if the probabilities are not numbers, or
+        if the test for unknown images fails."""
         noise = torch.randint(256, (1, 3, *self.known.resizing.size), generator=torch.Generator().manual_seed(0))
         images = torch.cat((torch.zeros_like(noise), noise)).to(torch.uint8)
         try:
             self.answers(images, unknown_below="auto" if self.known.familiarity else None)
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-            raise BundleError("what it measured of known photos is damaged") from None
+            raise BundleError("the test for unknown photos in the bundle is damaged") from None
 
     def evaluate(
         self, source: Source | Images, labels: Labels | None = None, *, listener: Listener = events.ignore
@@ -242,19 +243,19 @@ class Learner:
         return assess(self.known, self.classifier(), find_photos(source, labels), listener)
 
     def rename(self, old: str, new: str) -> MendReport:
-        """Call a class by another name from now on."""
+        """Give a class another name."""
         return self._mended(*mending.rename(self.known, old, new))
 
     def merge(self, names: Sequence[str], into: str) -> MendReport:
-        """Make one class of several."""
+        """Merge several classes into one."""
         return self._mended(*mending.merge(self.known, self.settings, names, into))
 
     def forget(self, *names: str) -> MendReport:
-        """Forget classes: all that is kept of them is gone, with their names."""
+        """Remove classes, everything that is kept of them, and their names."""
         return self._mended(*mending.forget(self.known, self.settings, names))
 
     def remove_photos(self, *photos: str | Path) -> MendReport:
-        """Take photos out, by their files or ids; in closed form they also leave the sums, as if never learned."""
+        """Remove kept photos, given by file or id. In closed form they are also subtracted from the sums."""
         texts = [str(photo) for photo in photos]
         return self._mended(*mending.remove_photos(self.known, self.settings, texts))
 
@@ -267,13 +268,13 @@ class Learner:
         return save_knowledge(Path(folder), self.settings, self.known)
 
     def export(self, file: str | Path) -> "ExportReport":
-        """Write the network for another program, as ONNX. The file is checked before it is there."""
+        """Write the network for another program, as ONNX, if its probabilities agree with those of PyTorch."""
         from foster.learner.export import export_classifier
 
         return export_classifier(self.known, Path(file))
 
     def classifier(self) -> Classifier:
-        """The network that answers, on the learner's device."""
+        """The classifier, on the learner's device."""
         if self._classifier is None:
             with explained_memory_errors(device := find_device(self.settings.device)):
                 self._classifier = self.known.classifier(device)

@@ -1,7 +1,7 @@
-"""Mending a classifier without training: rename a class, merge several into one, forget some, take out photos.
+"""Mending a classifier without training: rename a class, merge several into one, forget some, remove photos.
 
-In closed form all of it is algebra on features and sums: the result is what learning the photos anew would give. A
-trained network keeps its backbone; the rows of its head are put together or left out.
+In closed form the features and sums are changed, and the head is computed from them again. A trained network keeps its
+backbone; rows of its head are combined or removed.
 """
 
 import itertools
@@ -60,7 +60,7 @@ class Regrouping:
 
 
 def rename(knowledge: Knowledge, old: str, new: str) -> tuple[Knowledge, MendReport]:
-    """The class `old` is called `new` from now on, in the history too; nothing else changes."""
+    """Rename the class `old` to `new`, in the history, too; nothing else changes."""
     class_id, name = _known_id(knowledge, old), _new_name(new, "the new name")
     old = knowledge.class_names[class_id]
     if name in knowledge.class_names:
@@ -108,18 +108,17 @@ def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]
 def remove_photos(
     knowledge: Knowledge, settings: LearnerSettings, wanted: Sequence[str]
 ) -> tuple[Knowledge, MendReport]:
-    """Remove kept photos. In closed form their features leave the sums, as if they had never been learned; a
-    trained network stays as it is.
+    """Remove kept photos. In closed form their features are subtracted from the sums; a trained network is kept.
 
-    A photo is named by its file or by its id, behind the class id and a slash where several classes have it.
+    A photo is given by its file or by its id. If several classes have it, the id follows the class id and a slash.
     """
-    chosen = {_meant(text, knowledge) for text in wanted}
+    chosen = {_photo_named(text, knowledge) for text in wanted}
     if knowledge.is_closed_form and knowledge.store:
         kept = set(zip(knowledge.store.kept_labels.tolist(), knowledge.store.kept_ids, strict=True))
         for label, photo in sorted(chosen - kept):
             raise DataError(
-                f"the features of photo {photo} are not kept (features_per_class), so it cannot be taken out of the "
-                f"sums; 'foster forget' takes out the whole class '{knowledge.class_names[label]}'"
+                f"the features of photo {photo} are not kept (features_per_class), so it cannot be removed from the "
+                f"sums; 'foster forget' removes the whole class '{knowledge.class_names[label]}'"
             )
 
     def left(kept: KeptImages) -> list[ImageFiles]:
@@ -139,7 +138,7 @@ def remove_photos(
             else settings.options.uses_memory and not exemplars[class_id]
         )
         if is_last:
-            raise DataError(f"this is the last photo of class '{name}'; foster forget takes out the class")
+            raise DataError(f"this is the last photo of class '{name}'; 'foster forget' removes the class")
     checks: tuple[UpdateCheck, ...] = ()
     if knowledge.is_closed_form:
         after, checks = _solved_again(knowledge, after)
@@ -147,8 +146,8 @@ def remove_photos(
     return after.with_entry(report.record()), report
 
 
-def _meant(text: str, knowledge: Knowledge) -> Entry:
-    """The photo that a text names: its file, or its id, alone or behind the class id and a slash."""
+def _photo_named(text: str, knowledge: Knowledge) -> Entry:
+    """The photo that a text names: by its file, or by its id, which may follow the class id and a slash."""
     wanted, file, resizing = text, user_path(Path(text)), knowledge.resizing
     if file.is_file():
         try:
@@ -206,7 +205,7 @@ def _solved_again(before: Knowledge, after: Knowledge) -> tuple[Knowledge, tuple
     measured, familiarity = store.rows[solved.positions], solved.familiarity
     if not solved.temperature and before.familiarity is not None and after.num_classes > 1:
         familiarity = replace(before.familiarity, statistics=store.statistics)
-    # A photo that was taken for a class that is gone was wrong before.
+    # A photo whose last answer is a class that is gone was wrong before.
     last, right = store.answers[measured], labels[solved.positions]
     check = compared(last, right, solved.answers, after.class_names, after.num_classes)
     after = replace(
@@ -243,7 +242,7 @@ def _without_names(knowledge: Knowledge, names: set[str]) -> Knowledge:
 
 
 def _with_names(entry: Mapping[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
-    """An entry of a history with class names changed; what it says of a class whose name becomes None is left out."""
+    """An entry of a history with changed class names, without the facts of a class whose name becomes None."""
 
     def of_keys(table: Mapping[str, Any]) -> dict[str, Any]:
         return {new: value for key, value in table.items() if (new := names.get(key, key)) is not None}
@@ -295,12 +294,12 @@ def _known_id(knowledge: Knowledge, name: str) -> int:
 def _with_network_of_groups(
     before: Knowledge, after: Knowledge, settings: LearnerSettings, regrouping: Regrouping
 ) -> tuple[Knowledge, tuple[UpdateCheck, ...]]:
-    """`after` with a trained network in which rows of the head are put together or left out, calibrated again, and the
+    """`after` with a trained network in which rows of the head are combined or removed, calibrated again, and the
     accuracy before and after on all images that are kept."""
     device, learned = find_device(settings.device), before.images_of(before.exemplars)
     kept = concatenate(learned, before.images_of(before.held_out)).stack
     old = before.classifier(device)
-    rows = old.features(kept)  # the backbone stays as it is
+    rows = old.features(kept)  # the backbone does not change
     position = {photo_id: k for k, photo_id in enumerate(kept.ids())}
 
     def features_of(images: ImageSet) -> Tensor:
@@ -334,7 +333,7 @@ def _network_of_groups(
     knowledge: Knowledge, regrouping: Regrouping, exemplars: ImageSet, features_of: Callable[[ImageSet], Tensor]
 ) -> Network:
     before, method = knowledge.network, knowledge.method
-    # Another network or head may keep something for each class that is not known here.
+    # Other networks and heads may have further tensors with a row for each class.
     is_linear = (type(before), type(before.head)) == (Network, Head)
     network = before.regrouped(regrouping.groups) if is_linear or isinstance(before.head, ClosedFormHead) else None
     if network is None or before.state_dict().keys() != network.state_dict().keys():

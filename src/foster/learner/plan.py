@@ -1,6 +1,6 @@
-"""What one `learn` was asked to do and what it decides before it reads the photos: image size, backbone, method.
+"""The plan of one `learn` before the photos are read: the image size, the backbone and the method.
 
-Also here: which photos are known already or are in several classes, and how many photos a class may keep.
+The plan also finds photos that are known already or are in several classes. `quotas` limits the photos of a class.
 """
 
 import time
@@ -48,7 +48,7 @@ Photo = TypeVar("Photo")
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The photos of a source that are not known yet, the first of equal ones, with ids for all classes known
+    """The photos of a source that are not known yet, the first of equal ones, and the names of all classes known
     afterwards."""
 
     class_names: tuple[str, ...]
@@ -62,8 +62,8 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What was asked for (photos, limits, listener, work folder), and what is decided for the bundle's life: the size
-    of the images, the backbone, and `settings.method`, which is no longer `auto`."""
+    """The arguments of a `learn` (photos, limits, listener, work folder), and what is fixed for all later learns: the
+    size of the images, the backbone, and `settings.method`, which is no longer `auto`."""
 
     before: Knowledge | None
     settings: LearnerSettings
@@ -71,7 +71,7 @@ class Plan:
     resizing: Resizing
     backbone: BackboneChoice
     minutes: float | None
-    asked: events.Listener | None
+    given_listener: events.Listener | None
     stop: StopRequest
     work: WorkFolder | None
     began: float
@@ -84,12 +84,12 @@ class Plan:
 
     @property
     def trained(self) -> Knowledge | None:
-        """What was known before, if its network was trained; None for a closed form."""
+        """The knowledge of before, if its network was trained; None for a closed form."""
         return None if self.before is None or self.before.is_closed_form else self.before
 
     @property
     def listener(self) -> events.Listener:
-        return self.asked or _pass_on_warnings
+        return self.given_listener or _pass_on_warnings
 
     @property
     def augmentation(self) -> Augmentation:
@@ -104,8 +104,8 @@ class Plan:
     def found(
         self, positions: Sequence[int], ids: Sequence[str], stored: Set[Entry], unreadable: Sequence[Unreadable]
     ) -> "Found":
-        """What the source holds, whose photos at `positions` could be read and have these `ids`; `stored` are known
-        from earlier learns. Raises DataError if there is nothing to learn."""
+        """The new photos of the source. Its photos at `positions` could be read and have these `ids`; the `stored` ones
+        are known from earlier learns. Raises DataError if no photo is new."""
         photos, num_known = self.photos, len(self.known)
         readable = {photos.labels[k] for k in positions}
         class_names = tuple(dict.fromkeys((*self.known, *(name for name in photos.class_names if name in readable))))
@@ -118,7 +118,7 @@ class Plan:
         if not fresh:
             raise DataError(f"all {len(ids)} images in {photos.title} are known from earlier learns: nothing to learn")
         if len(class_names) == 1:
-            self.warn(f"every photo will be answered '{class_names[0]}' until a second class is learned")
+            self.warn(f"every answer is '{class_names[0]}' until a second class is learned")
         report = LearnReport(
             more_of=dict(Counter(class_names[label] for label, _ in fresh if label < num_known)),
             num_repeated=len(entries) - len(fresh),
@@ -133,9 +133,9 @@ class Plan:
         return Found(class_names, tuple(photo_id for _, photo_id in fresh), labels, tuple(fresh.values()), report)
 
     def lines(self, new: Sequence[str], photos: str, network: str, how: str) -> tuple[str, str]:
-        """What is about to be done: the classes and photos, then the network and how it learns."""
+        """The plan as two lines of text: the classes and photos, then the network and how it learns."""
         what = f"{counted(len(new), 'new class')} ({listed(new)})" if new else "no new class"
-        size = f"images of {self.resizing.height} x {self.resizing.width} for the bundle's life"
+        size = f"images of {self.resizing.height} x {self.resizing.width}, fixed for all later learns"
         return f"{what}: {photos}", f"{self.backbone.name} ({network}), {size}; {how}"
 
 
@@ -209,8 +209,8 @@ def classes_of(entries: Iterable[tuple[Label, Photo]]) -> dict[Photo, set[Label]
 def shared_photos(
     entries: Sequence[Entry], known: Iterable[Entry], names: Sequence[str], photo_names: Sequence[str]
 ) -> SharedPhotos | None:
-    """The photos of `entries` that several classes have, among these and the `known` ones; `photo_names` has the name
-    of each entry's photo."""
+    """The photos of `entries` that are in several classes, counting the classes of the `known` entries, too;
+    `photo_names` has the name of each entry's photo."""
     classes = classes_of([*entries, *known])
     shared = [position for position, (_, image_hash) in enumerate(entries) if len(classes[image_hash]) > 1]
     if not shared:

@@ -1,4 +1,4 @@
-"""What a learner answers for an image: its best classes, or that it is unknown."""
+"""The answer of a learner for an image: its best classes, or that it is unknown."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ UNKNOWN = "unknown"
 
 
 def check_not_unknown(name: str, origin: str) -> None:
-    """Refuse a class with the name that the answer to unknown things has. Raises DataError."""
+    """Raise DataError for the class name "unknown", which is the answer for images of no known class."""
     if name == UNKNOWN:
         raise DataError(f"'{UNKNOWN}' is the answer to things that were not learned: choose another name ({origin})")
 
@@ -31,7 +31,7 @@ class Prediction:
     """The best classes of one image, or why it could not be read.
 
     `confidence` is from 0 to 1, and `top` has the best classes, each with its `label` and `probability`. `label` is
-    "unknown" where `is_unknown`, and None where there is an `error`.
+    "unknown" if `is_unknown`, and None if there is an `error`.
     """
 
     name: Annotated[str, Field(serialization_alias="image")]

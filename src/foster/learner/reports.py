@@ -1,4 +1,4 @@
-"""What a learner reports: accuracy before and after an update, what a `learn` did, and what was mended."""
+"""The reports of a learner: accuracy before and after an update, a `learn`, and changes of classes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ USUAL_DROP = 10.0
 """Known classes usually lose fewer points than this to new ones."""
 
 CLOSED_FORM_VARIANT = "closed form"
-"""The closed form among the variants of a trained network."""
+"""The name of the closed form among the variants of a trained network."""
 
 NORMAL_95 = 1.96
 
@@ -205,7 +205,7 @@ def problem(checks: Sequence[UpdateCheck], max_drop: float) -> str | None:
 
 
 def large_loss(checks: Sequence[UpdateCheck]) -> str | None:
-    """A few words on what the known classes lost, if it is more than USUAL_DROP points and more than chance, else None.
+    """A text about the loss of the known classes, if it is more than USUAL_DROP points and more than chance, else None.
 
     It is more than chance if, of the images that were right either before or after, clearly more than half became
     wrong: a sign test by the Wilson interval.
@@ -239,7 +239,7 @@ class SharedPhotos:
 
 @dataclass(frozen=True)
 class LearnReport:
-    """What one `learn` found in its source, what it did, and how good it is."""
+    """What one `learn` found in its source, what it did, and the accuracy."""
 
     more_of: Mapping[str, int]
     """Known classes that came again, with the number of images that were not known yet."""
@@ -273,7 +273,7 @@ class LearnReport:
 
     @property
     def held_out(self) -> UpdateCheck | None:
-        """The check on images that nothing was trained on."""
+        """The check on images that were never trained on."""
         return next((check for check in self.checks if check.kind == "held-out"), None)
 
     @property

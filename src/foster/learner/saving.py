@@ -1,4 +1,4 @@
-"""What a learner knows is saved as a bundle and loaded from one."""
+"""Save what a learner knows as a bundle, and load it from a bundle."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,13 +33,13 @@ from foster.training.engine import Engine
 def save_knowledge(folder: Path, settings: LearnerSettings, knowledge: Knowledge) -> Path:
     """Write a bundle, whole or not at all."""
     folder = user_path(folder)
-    told = settings.nested()
+    kept = settings.nested()
     if knowledge.is_closed_form:  # it has no use for the settings of a training, and should not depend on them
-        told = {key: value for key, value in told.items() if key not in METHOD_SETTINGS}
+        kept = {key: value for key, value in kept.items() if key not in METHOD_SETTINGS}
     facts = {
         "method": knowledge.method,
         "backbone": knowledge.backbone,
-        "settings": told,
+        "settings": kept,
         "classes": knowledge.class_names,
         "task_sizes": knowledge.task_sizes,
         "preprocessing": knowledge.preprocessing,
@@ -65,12 +65,12 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
     facts = bundle.manifest
     try:
         check_imported(facts.plugins, "it")
-        # Of a stranger's bundle, settings of the machine could name any folder.
-        told = {key: value for key, value in facts.settings.items() if key == "plugins" or key not in MACHINE_KEYS}
-        settings = make(LearnerSettings, told, f"bundle '{title}'")
+        # Settings of the machine in a stranger's bundle could name any folder.
+        safe = {key: value for key, value in facts.settings.items() if key == "plugins" or key not in MACHINE_KEYS}
+        settings = make(LearnerSettings, safe, f"bundle '{title}'")
         if settings.method != facts.method:
             raise BundleError(
-                f"bundle '{title}' is of method '{facts.method}', its settings are of '{settings.method}'"
+                f"bundle '{title}' has the method '{facts.method}', but its settings have '{settings.method}'"
             )
         weights = {name: tensor for name, tensor in bundle.weights.items() if not name.startswith(FAMILIARITY)}
         network = _network(facts, settings, backbone, weights, title)
@@ -81,7 +81,7 @@ def load_knowledge(folder: Path, backbone: ModuleLike | None) -> tuple[LearnerSe
             raise BundleError(f"bundle '{title}' has no sums of features that fit its network")
         shape = (len(facts.classes), network.feature_size)
         if familiarity is not None and familiarity.statistics.sums.shape != shape:
-            raise BundleError(f"what bundle '{title}' measured of known photos does not fit its network")
+            raise BundleError(f"the test for unknown photos in bundle '{title}' does not fit its network")
     except BundleError:
         raise
     except FosterError as error:

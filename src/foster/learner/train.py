@@ -1,6 +1,6 @@
 """A `learn` whose network is trained, in the order in which it happens: plan, forecast the time, train, measure.
 
-Nothing of what was known before is changed.
+The knowledge of before is not changed: a new one is returned.
 """
 
 import copy
@@ -38,21 +38,21 @@ from foster.training.phase import Evaluate, Phase
 from foster.training.task import TaskState, Trainer, seconds_an_epoch
 
 MEASURED_SECONDS = 2.0
-"""How long the steps of each phase are timed where the schedules are fitted to a time."""
+"""How long the steps of each phase are timed if the schedules are fitted to a time."""
 
 NUM_FROZEN = 8
 """Images on which the closed form beside a training is timed."""
 
 
-def learn_by_training(asked: Plan) -> tuple[Knowledge, LearnReport]:
+def learn_by_training(chosen: Plan) -> tuple[Knowledge, LearnReport]:
     """Learn the classes of the photos by the phases of a method."""
-    plan = plan_training(asked)
+    plan = plan_training(chosen)
     engine = _engine(plan)
     with explained_memory_errors(engine.device, plan.batch_size):
         method = _method(plan, engine)
         exemplars = method.memory.exemplars(plan.class_names)
         task = Task(len(plan.task_sizes), plan.num_known, plan.num_new, plan.train, exemplars)
-        if plan.asked or plan.minutes is not None:
+        if plan.given_listener or plan.minutes is not None:
             ahead = forecast(plan, method, task, engine)
             if plan.minutes is not None:
                 scale = fitted_scale(plan, ahead, plan.minutes)
@@ -75,7 +75,7 @@ def _engine(plan: TrainingPlan) -> Engine:
 
 
 def _method(plan: TrainingPlan, engine: Engine) -> Method[Any]:
-    """The method as it stands before this `learn`."""
+    """The method with the network and the memory from before this `learn`."""
     settings, options = plan.settings, plan.options
     memory = ExemplarMemory(per_class=plan.quotas[0]) if options.uses_memory else ExemplarMemory()
     place = (engine.infer, engine.device, settings.selection, None, engine.normalised)
@@ -217,7 +217,7 @@ def class_accuracy(images: ImageSet, answers: Tensor) -> float:
 def outcome(
     plan: TrainingPlan, method: Method[Any], report: LearnReport, engine: Engine, seconds_before: float
 ) -> tuple[Knowledge, LearnReport]:
-    """What is known once the method has been trained: calibrated, with its history; and the whole report."""
+    """The knowledge after the training, calibrated and with its history, and the complete report."""
     before, trained = plan.before, plan.trained
     after = Knowledge(
         class_names=plan.class_names,
@@ -228,7 +228,7 @@ def outcome(
         network=method.network,
         exemplars=KeptImages.of_memory(method.memory, len(plan.class_names), plan.resizing),
         held_out=KeptImages(kept_held_out(plan.held_out, plan.quotas[1]), plan.resizing),
-        # Where nothing is held out, the calibration of before is better than none.
+        # If nothing is held out, the earlier calibration is better than none.
         temperature=trained.temperature if trained else 1.0,
         num_calibration_images=trained.num_calibration_images if trained else 0,
         history=before.history if before else (),
@@ -268,7 +268,7 @@ def outcome(
 
 
 def _checks(plan: TrainingPlan, scores: Tensor, exemplar_scores: Tensor, engine: Engine) -> tuple[UpdateCheck, ...]:
-    """Before and after, on held-out images and on the exemplars that both networks were trained on."""
+    """The accuracy before and after, on held-out images and on the exemplars from before."""
     old = plan.before.classifier(engine.device) if plan.before else None
 
     def check(kind: str, images: ImageSet, now: Tensor) -> UpdateCheck:
@@ -290,7 +290,7 @@ def _familiarity(plan: TrainingPlan, method: Method[Any], held_out: Tensor, engi
 
 def _closed_form_beside(plan: TrainingPlan) -> tuple[FeatureStore | None, float | None]:
     """Frozen features and sums of all photos learned so far, and the accuracy of their closed form on held-out images;
-    None where there is no pretrained backbone, or earlier photos were not summed."""
+    None if there is no pretrained backbone, or no sums over earlier photos."""
     known, features_of = plan.before, plan.frozen_features
     if features_of is None or (known is not None and known.store is None):
         return None, None

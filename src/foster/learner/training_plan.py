@@ -34,7 +34,7 @@ from foster.system.counts import counted
 from foster.training.engine import find_device
 
 FEWEST_IMAGES = 3
-"""A class with fewer images holds none out."""
+"""No image is held out of a class with fewer images."""
 
 MANY_STEPS = 5000
 """With at least this many steps in a phase, compiling and cuDNN's benchmark save more time than they take."""
@@ -112,7 +112,7 @@ class TrainingPlan(Plan):
         return self.options.first.epochs * self.steps_per_epoch < MANY_STEPS
 
     def summary(self) -> tuple[str, str]:
-        """What is about to be done, for people."""
+        """The plan as two lines of text."""
         photos = f"{counted(len(self.train), 'photo')}, {len(self.new_held_out):,} more held out to measure"
         if self.num_known:
             kept = counted(len(self.exemplars_before), "kept photo")
@@ -133,8 +133,8 @@ class TrainingPlan(Plan):
 
     @cached_property
     def frozen_features(self) -> Callable[[Stack], Tensor] | None:
-        """Computes the features that a learn in closed form would store, of images of this learn: by the backbone, if
-        it is pretrained, else by the default one. None where there are no pretrained weights."""
+        """A function that computes the features of images as a learn in closed form would store them: with this learn's
+        backbone if it is pretrained, else with the default one. None if the pretrained weights are not there."""
         choice, resizing = self.backbone, self.resizing
         if not choice.is_pretrained:
             # The same size on every device: features of several learns are added up.
@@ -143,7 +143,7 @@ class TrainingPlan(Plan):
             choice = choose_backbone(PRETRAINED, resizing.size)
         try:
             network, preprocessing = frozen_network(choice, resizing)
-        except SettingsError:  # a bundle knows only the name of a file with other weights
+        except SettingsError:  # a bundle has only the name of a file of weights
             return None
         classifier = Classifier(network, preprocessing).to(find_device(self.settings.device))
 
@@ -167,23 +167,23 @@ def plan_training(plan: Plan) -> TrainingPlan:
     closed_form = before if trained is None else None
     if closed_form is not None:
         _check_kept_photos(closed_form)
-        # Its backbone is still as it was pretrained.
+        # Its backbone still has the pretrained weights.
         backbone = closed_form.network.branches[0]
         choice = replace(plan.backbone, make=lambda: cast(Backbone, copy.deepcopy(backbone)))
         plan = replace(plan, backbone=choice)
     _check(plan)
     place, folder = place_for_photos(settings.engine)
     loader = learner_loader(plan.resizing, find_device(settings.device), place, folder, settings.max_unreadable)
-    tell = plan.asked or events.ignore
-    # Photos that cannot be read are in the report.
-    quiet = Follower(lambda event: None if isinstance(event, events.Warned) else tell(event), plan.stop)
+    listener = plan.given_listener or events.ignore
+    # Without warnings: photos that cannot be read are in the report.
+    quiet = Follower(lambda event: None if isinstance(event, events.Warned) else listener(event), plan.stop)
     loader = replace(loader, follower=quiet)
     read = read_for_training(photos, plan.resizing, loader)
     stored = before.held_out.entries() | before.exemplars.entries() if before else set()
     found = plan.found(read.positions, read.stack.ids(), stored, read.unreadable)
     fresh = ImageSet(read.stack[torch.tensor(found.positions)], found.labels, found.class_names)
     learned = before.learned_ids() if before else set()
-    if before is not None and before.store is None:  # not all photos that it has learned are listed
+    if before is not None and before.store is None:  # its list of learned photos is not complete
         pairs = zip(found.labels.tolist(), found.ids, strict=True)
         learned |= {photo_id for label, photo_id in pairs if label < len(known)}
     num_known = trained.num_classes if trained else 0
@@ -212,11 +212,11 @@ def plan_training(plan: Plan) -> TrainingPlan:
 def is_held_out(
     images: ImageSet, ids: Sequence[str], share: float, num_known: int = 0, learned: Set[str] = frozenset()
 ) -> Tensor:
-    """A mask `[N]`. About `share` of the photos of each class is held out: of a new class at least one of three or
-    more, and never all. Class ids below `num_known` have held-out photos already, so that none is needed.
+    """A mask `[N]`. About `share` of the photos of each class is held out: of a new class with three photos or more at
+    least one, and never all. Class ids below `num_known` have held-out photos already, so that none is needed.
 
     The photos of the lowest hashes are held out: the choice does not depend on file names, and equal photos are treated
-    alike. A photo in several classes is held out where all of them choose it. Photos that were `learned` before are
+    alike. A photo in several classes is held out only if all of them choose it. Photos that were `learned` before are
     never held out, because accuracy on them would be too high.
     """
     members: dict[int, set[str]] = defaultdict(set)
@@ -254,7 +254,7 @@ def _check(plan: Plan) -> None:
     known = trained.class_names if trained else ()
     again = [name for name in names if name in known]
     if trained is None or (options.keeps_all_images and len(again) < len(names)):
-        plan.backbone.make()  # a module from outside is tried, and weights are read
+        plan.backbone.make()  # a module of the user is tried, and weights are read
     if options.unlabeled_source:
         raise SettingsError(f"{settings.section}.unlabeled: an experiment takes unlabeled images, a learner does not")
     settings.quota(len({*known, *names}))
@@ -273,7 +273,7 @@ def channel_statistics(images: Stack | Tensor) -> tuple[tuple[float, ...], tuple
     """Mean and standard deviation of each channel of uint8 images `[N, 3, H, W]`, for values from 0 to 1."""
     stride = -(-len(images) // NUM_IMAGES_FOR_STATISTICS)
     count, total, squares = torch.zeros(3, 3, dtype=torch.float64)
-    for chunk in as_stack(images)[::stride].split(16):  # many as doubles would take more memory than all photos
+    for chunk in as_stack(images)[::stride].split(16):  # more images as doubles would take too much memory
         values = chunk.on_device(torch.device("cpu")).double()
         count += values[:, 0].numel()
         total += values.sum(dim=(0, 2, 3))

@@ -1,4 +1,4 @@
-"""The folder of a `learn` under way: its checkpoints, its features, and what it started from, until it is saved."""
+"""The folder of an unfinished `learn`: its checkpoints, its features, and the fingerprint of its start."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ OWN_FILES = {LOCK, CHECKPOINTS}
 
 
 class WorkFolder:
-    """One `learn` under way. It holds weights and hashes, but no images."""
+    """The folder of an unfinished `learn`. It has weights, features and hashes, but no images."""
 
     def __init__(self, path: Path) -> None:
         self.path = user_path(path)
@@ -33,15 +33,15 @@ class WorkFolder:
 
     @classmethod
     def beside(cls, bundle: Path) -> "WorkFolder":
-        """The hidden folder that belongs to a bundle that is not there yet, as the command uses it."""
+        """The hidden folder that the command uses for a bundle that is not written yet."""
         return cls(bundle.parent / f".{bundle.name}.learning")
 
     @contextmanager
     def opened(self) -> Iterator["WorkFolder"]:
-        """Hold the folder for one `learn` and for saving what it learned: a second process is refused.
+        """Lock the folder for one `learn` and for saving its bundle: a second process is refused.
 
-        It is removed when the work inside is done, when an update was refused, and when nothing was saved that another
-        attempt could use.
+        The folder is removed when the work inside is done, when an update was refused, and when nothing was saved that
+        another attempt could use.
         """
         with self.held():
             is_to_continue = False
@@ -57,15 +57,15 @@ class WorkFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes from writing the bundle that the folder belongs to; its content is left alone."""
+        """Lock the folder, so that no other process writes its bundle. The content of the folder is not changed."""
         others = {entry.name for entry in self.path.iterdir()} - OWN_FILES if self.path.is_dir() else set()
         if others:  # such as the checkpoints of a run
-            raise FolderError(f"'{self.path}' holds '{min(others)}', which is not of a learn; choose another folder")
+            raise FolderError(f"'{self.path}' has '{min(others)}', which is not from a learn; choose another folder")
         try:
             with locked(self.path):
                 yield
         finally:
-            # Only empty folders go here: another process may have come since the lock was let go.
+            # Only empty folders are removed: another process may have locked the folder by now.
             for path in (self.checkpoints.folder, self.path):
                 with suppress(OSError):
                     path.rmdir()
