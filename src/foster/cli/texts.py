@@ -289,7 +289,7 @@ def _learned(report: "LearnReport", training: str) -> str:
 def _measured(check: "UpdateCheck", *, is_closed_form: bool) -> str:
     low, high = check.interval
     share = f"{100 * check.num_right / check.num_images:.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
-    how = "each photo judged by a classifier of all the others" if is_closed_form else "on held-out photos"
+    how = "each judged by a classifier of all other photos" if is_closed_form else "on held-out photos"
     return f"{how}: {check.num_right:,} of {check.num_images:,} right ({share})"
 
 
