@@ -60,7 +60,7 @@ def test_what_is_no_bundle_is_refused_with_a_word_on_what_to_do(tmp_path: Path) 
     with pytest.raises(BundleError, match="'foster promote BUNDLE' makes one"):
         find_link(tmp_path)
     (tmp_path / "current").symlink_to("gone")
-    with pytest.raises(BundleError, match="leads nowhere"):
+    with pytest.raises(BundleError, match="no folder behind the link"):
         Current(tmp_path, lambda folder: Served.load(folder, "cpu", None))
 
 

@@ -65,7 +65,7 @@ class BundleError(DataError):
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a place that is taken, lies in a bundle or cannot be written to, before anything is trained."""
+    """Refuse a path that exists, lies in a bundle or cannot be written to, before anything is trained."""
     if folder.exists() or folder.is_symlink():
         raise FolderError(f"'{folder}' already exists, and nothing is overwritten; choose a new name")
     check_outside(folder)
@@ -143,7 +143,7 @@ def write_bundle(
         if exemplars:
             write_new(temporary / PHOTOS, photos)
         files: dict[FileName, FileFacts] = {}
-        mode = (temporary / LABELS).stat().st_mode  # as the umask says; safetensors makes files for their owner alone
+        mode = (temporary / LABELS).stat().st_mode  # set by the umask; safetensors makes private files
         for path in sorted(temporary.iterdir()):
             path.chmod(mode)
             files[cast(FileName, path.name)] = FileFacts(sha256=sha256_of(path), bytes=path.stat().st_size)
@@ -201,11 +201,11 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_files(folder: Path) -> Manifest:
-    """The manifest of a bundle whose files are all there, are no links, and have the sizes and hashes that the manifest
-    says; else BundleError. `folder` is not a link."""
+    """The manifest of a bundle. Raises BundleError if a file is missing, is a link, or has another size or hash than in
+    the manifest. `folder` is not a link."""
     manifest = read_manifest(folder)
     num_bytes, room = sum(facts.bytes for facts in manifest.files.values()), main_memory()
-    if num_bytes > room / 2:  # the files, and the weights and images that are made of them
+    if num_bytes > room / 2:  # the files, and the weights and images that are read from them
         raise BundleError(f"bundle '{folder}' has {num_bytes:,} bytes, too many for a memory of {room:,}")
     for name, facts in manifest.files.items():
         path = folder / name
@@ -254,7 +254,7 @@ def _image_files(manifest: Manifest, folder: Path) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-            # Nothing that a stranger has compressed, or listed many times, becomes larger than the file itself.
+            # Entries that are compressed or overlap could become much larger than the file itself.
             is_stored = [entry.compress_type == zipfile.ZIP_STORED for entry in entries]
             if not all(is_stored) or any(entry.compress_size != entry.file_size for entry in entries):
                 raise ValueError("it is compressed")

@@ -33,7 +33,7 @@ Side = Annotated[int, Field(ge=1, le=SIDES[1])]
 Mean = Annotated[float, Field(ge=-1e6, le=1e6)]
 Spread = Annotated[float, Field(ge=1e-6, le=1e6)]
 ClassName = Annotated[str, Field(max_length=1000), AfterValidator(_one_line)]
-"""The memory that a figure takes grows with the square of a name's length."""
+"""Its length is limited, because the memory for a figure grows with the square of the length."""
 FileName = Literal["network.safetensors", "features.safetensors", "labels.txt", "photos.zip"]
 """The files beside `bundle.json`."""
 PhotoName = Annotated[str, Field(pattern=r"^(exemplars|held-out)/[0-9]{4,9}/[0-9]{4,9}-[0-9a-f]{12}\.(jpg|png)$")]
@@ -41,7 +41,7 @@ PhotoName = Annotated[str, Field(pattern=r"^(exemplars|held-out)/[0-9]{4,9}/[0-9
 
 
 class Preprocessing(Frozen):
-    """From a picture to what the network sees: resized to height x width, then (pixel / 255 - mean) / std."""
+    """From a picture to the input of the network: resized to height x width, then (pixel / 255 - mean) / std."""
 
     height: Side
     width: Side
@@ -73,7 +73,7 @@ class ExemplarFile(Frozen):
 
 
 class Manifest(Frozen):
-    """What `bundle.json` holds."""
+    """The content of `bundle.json`."""
 
     format: Literal["foster bundle"] = "foster bundle"
     schema_version: Literal[3] = SCHEMA

@@ -1,4 +1,4 @@
-"""The link `current` beside the bundles, which points at the bundle in use, and `previous`, which `rollback` uses."""
+"""The link `current` beside the bundles points at the bundle in use, and `previous` at the one for `rollback`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def promote(bundle: Path, check: Callable[[Path], object] = check_files) -> Prom
 
 
 def check_promotable(bundle: Path) -> None:
-    """Raise FolderError if a bundle at this place could not be promoted; for a check before it is written."""
+    """Raise FolderError if a bundle at this place could not be promoted. It need not be written yet."""
     _check_name(bundle.absolute())
     for name in (LINK, PREVIOUS):
         _target(bundle.parent / name)
@@ -51,7 +51,7 @@ def check_promotable(bundle: Path) -> None:
 def rollback(path: Path) -> Promotion:
     """Point the link back at the bundle before the one in use. `path` is the link or the folder that holds it.
 
-    One step back is possible: `foster promote` takes any older bundle.
+    Only one step back is possible; `foster promote` takes any older bundle.
     """
     link = path if path.is_symlink() else path / LINK
     if _target(link) is None:

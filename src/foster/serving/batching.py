@@ -23,8 +23,8 @@ class _Waiting:
 
 
 class Batcher:
-    """One thread uses the device. The images that arrived while it computed are its next batch. Images of different
-    bundles are never mixed."""
+    """One thread uses the device. Images that arrive while it computes become its next batch. A batch never has
+    images of different bundles."""
 
     def __init__(self, batch_size: int, on_batch: Callable[[int, float], None]) -> None:
         """`on_batch` gets the size of every batch and the seconds that it took."""
@@ -73,7 +73,7 @@ class Batcher:
 
         try:
             predictions = await self.on_device(compute)
-        except Exception as error:  # the images of this batch alone fail
+        except Exception as error:  # only the images of this batch fail
             for waiting in batch:
                 if not waiting.answer.done():
                     waiting.answer.set_exception(error)

@@ -44,7 +44,7 @@ def photo_name(content: bytes) -> str:
 
 
 class FeedbackFolder:
-    """A folder with a subfolder for each class. A photo is in one class; its owner may move photos away at any time."""
+    """A folder with a subfolder for each class. A photo is in one class; users may move photos away at any time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -117,7 +117,7 @@ class PhotosToLabel:
         self._feedback = feedback
 
     def all(self) -> dict[str, Path]:
-        """The file of every photo, by its name in the feedback folder; including those that have a label."""
+        """The file of every photo, labelled or not, by its name in the feedback folder."""
         files: dict[str, Path] = {}
         for path in find_files(self._folder).images[:MOST_SHOWN]:
             with suppress(OSError):

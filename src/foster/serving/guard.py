@@ -43,7 +43,7 @@ def is_same(given: bytes, wanted: str) -> bool:
 
 
 class Guard:
-    """An ASGI application around another one."""
+    """An ASGI application that checks each request before another application gets it."""
 
     def __init__(
         self, app: ASGIApp, options: Options, sign_in_page: ASGIApp, on_answer: Callable[[str, int], None]
@@ -100,7 +100,7 @@ class Guard:
         return refused(401, reason, {"www-authenticate": "Bearer"})
 
     def _wrong_site(self, scope: Scope, headers: Headers) -> JSONResponse | None:
-        """Another web site must not use a visitor's browser to reach this server."""
+        """The answer to a request that another web site sends from a visitor's browser; None for any other request."""
         host = headers.get("host", "")
         if not self._options.token and not self._is_own_name(host):
             return refused(421, "without a token, this server answers to its address and to localhost alone")
@@ -112,7 +112,8 @@ class Guard:
         return None if is_own else refused(403, "a page of another site may not send anything here")
 
     def _is_own_name(self, host: str) -> bool:
-        """Against DNS rebinding: a page of another site can point its own name here, but not an address."""
+        """Whether `host` is localhost, an IP address or the name of this server. Other names are refused, because
+        another site can point its own name at this server (DNS rebinding)."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
             return name in ("localhost", self._options.host.lower()) or bool(ipaddress.ip_address(name))

@@ -25,7 +25,7 @@ class Options:
     max_bytes: int = 20 * 2**20
     """The largest body of a request."""
     max_waiting: int = 256
-    """How many images may be in work or waiting; more are refused."""
+    """How many images may be in progress or waiting; more are refused."""
     batch_size: int = 64
     timeout: float = 30.0
     """How long an answer may take."""

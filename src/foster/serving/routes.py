@@ -139,7 +139,7 @@ async def predict(request: Request, service: RunningService, top: Top = 5) -> Pr
     "/explain", openapi_extra=IMAGE_BODY, response_class=Response, responses={200: {"content": {"image/png": {}}}}
 )
 async def explain(request: Request, service: RunningService, label: Label = None) -> Response:
-    """A heat map of the evidence for a class (Grad-CAM): a translucent PNG of the picture's shape."""
+    """A heat map of the evidence for a class (Grad-CAM): a translucent PNG to lay over the picture."""
     service.refuse_if_full()
     uploads = await read_images(request)
     try:
@@ -283,10 +283,10 @@ async def predict_to_label(photo: str, content: Content, service: RunningService
 
 @router.put("/to-label/{photo}")
 async def label_photo(new: NewLabel, content: Content, service: RunningService, feedback: Feedback) -> StoredPhoto:
-    """Give a waiting photo its label: a copy of it goes to the feedback folder."""
+    """Give a waiting photo its label: a copy of it is stored in the feedback folder."""
     return await _stored(content, new.label, service, feedback)
 
 
 def _shortened(prediction: Prediction, name: str, num_classes: int) -> Prediction:
-    """The prediction under another name, with its most probable classes."""
+    """The prediction under another name, with at most `num_classes` classes."""
     return replace(prediction, name=name, top=prediction.top[:num_classes])

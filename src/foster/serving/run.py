@@ -23,7 +23,7 @@ UVICORN: dict[str, Any] = {
 
 
 def serve(options: Options) -> None:
-    """Load the bundle, listen, and answer until a signal comes; requests that are being answered are finished."""
+    """Load the bundle, listen, and answer until a signal comes. Requests in progress are finished."""
     try:
         import python_multipart  # noqa: F401 (forms are read with it)
         import uvicorn
@@ -68,12 +68,12 @@ def _listening(options: Options) -> socket.socket:
     try:
         return socket.create_server((options.host, options.port), family=family)
     except OSError as error:
-        asked = f"{options.host}:{options.port}"
-        raise FosterError(f"cannot listen on {asked}: {words_of(error)}; choose another --port or --host") from None
+        address = f"{options.host}:{options.port}"
+        raise FosterError(f"cannot listen on {address}: {words_of(error)}; choose another --port or --host") from None
 
 
 def _leave_a_core() -> None:
-    """Leave one core to decoding and sending, unless OMP_NUM_THREADS is set."""
+    """Keep one core free for decoding and sending, unless OMP_NUM_THREADS is set."""
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ:
@@ -81,7 +81,7 @@ def _leave_a_core() -> None:
 
 
 def _write_log() -> None:
-    """Log lines go to standard error."""
+    """Write the log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     for name, level in (("foster.serving", logging.INFO), ("uvicorn", logging.ERROR)):

@@ -70,8 +70,8 @@ class Served:
         return resizing(decode_photo(content, max(resizing.size)))
 
     def heat_map(self, image: Tensor, label: str | None) -> tuple[str, bytes]:
-        """A heat map (Grad-CAM) of a class, by default the best one: the class, and a translucent PNG to lay over the
-        picture. Raises KeyError for a class that is not known."""
+        """A heat map (Grad-CAM) of a class, by default the best one. Returns the class and a translucent PNG to lay
+        over the picture. Raises KeyError for a class that is not known."""
         classifier, names = self.learner.classifier(), self.learner.class_names
         images = image[None]
         if label is None:
@@ -134,10 +134,10 @@ class Current:
         try:
             return path.resolve(strict=True)
         except (OSError, RuntimeError):
-            raise BundleError(f"the link '{path}' leads nowhere") from None
+            raise BundleError(f"there is no folder behind the link '{path}'") from None
 
     async def watch(self) -> None:
-        """Look at the link every half second until cancelled; after a failure, in `RETRY_SECONDS`."""
+        """Check the link every `LOOK_SECONDS`, or every `RETRY_SECONDS` while its bundle cannot be loaded."""
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, "loading") as beside:
             while self._link is not None:

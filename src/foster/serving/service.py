@@ -50,12 +50,12 @@ class Metrics:
         self.feedback = Counter("foster_feedback", "Photos that were stored with a label.", registry=registry)
         about = "Seconds from a prediction's request to its answer."
         self.request_seconds = Histogram("foster_request_seconds", about, buckets=SECONDS, registry=registry)
-        about = "Images a batch on the device."
+        about = "Images in each batch on the device."
         self.batch_images = Histogram("foster_batch_images", about, buckets=IMAGES, registry=registry)
-        about = "Seconds a batch on the device."
+        about = "Seconds of each batch on the device."
         self.batch_seconds = Histogram("foster_batch_seconds", about, buckets=SECONDS, registry=registry)
-        self.in_work = Gauge("foster_images_in_work", "Images that wait or are in work.", registry=registry)
-        self.swaps = Gauge("foster_bundle_swaps", "How often another bundle took over.", registry=registry)
+        self.in_work = Gauge("foster_images_in_work", "Images that are waiting or in progress.", registry=registry)
+        self.swaps = Gauge("foster_bundle_swaps", "How often another bundle was put into use.", registry=registry)
         about = "1 while the promoted bundle cannot be loaded and another one answers."
         self.problem = Gauge("foster_bundle_problem", about, registry=registry)
         self.bundle = Info("foster_bundle", "The bundle that answers.", registry=registry)
@@ -71,7 +71,7 @@ class Service:
         self.feedback = FeedbackFolder(options.feedback) if options.feedback else None
         self.to_label = PhotosToLabel(options.to_label, self.feedback) if options.to_label and self.feedback else None
         self.num_in_work = 0
-        self._batcher = Batcher(options.batch_size, self._saw_batch)
+        self._batcher = Batcher(options.batch_size, self._count_batch)
         self._workers = ThreadPoolExecutor(min(16, num_cores()), "decoding")
         self._batching: asyncio.Task[None] | None = None
 
@@ -100,8 +100,8 @@ class Service:
             raise HTTPException(429, "too many images are waiting; try again", {"retry-after": "1"})
 
     async def predict(self, contents: Sequence[bytes]) -> tuple[Served, list[Prediction]]:
-        """Decode all images in worker threads and classify them on the device, batched with other requests: the bundle
-        that answered, and its predictions."""
+        """Decode all images in worker threads and classify them on the device, batched with other requests. Returns the
+        bundle that answered, and its predictions."""
         started = time.perf_counter()
         served = self.current.now  # one bundle for the whole request, also if the link moves
 
@@ -142,7 +142,7 @@ class Service:
 
     @asynccontextmanager
     async def _at_work(self, num_images: int) -> AsyncIterator[None]:
-        """Count images as in work; a timeout and an error of the device become answers with status 503."""
+        """Count images as in progress. A timeout or an error of the device becomes an answer with status 503."""
         self.refuse_if_full(num_images)
         self.num_in_work += num_images
         try:
@@ -161,7 +161,7 @@ class Service:
     def count_request(self, route: str, status: int) -> None:
         self.metrics.requests.labels(route, status).inc()
 
-    def _saw_batch(self, num_images: int, seconds: float) -> None:
+    def _count_batch(self, num_images: int, seconds: float) -> None:
         self.metrics.batch_images.observe(num_images)
         self.metrics.batch_seconds.observe(seconds)
 

@@ -10,7 +10,7 @@ const droppedItem = (photo) => ({
   undo: () => takeBack(photo),
 });
 
-// A photo that waits on the server.
+// A photo on the server that waits for a label.
 function waitingItem({ photo }) {
   const path = `/to-label/${encodeURIComponent(photo)}`;
   return {

@@ -7,7 +7,7 @@ const MOST_OFFERED = 3;
 
 const state = { info: null, classes: [], photos: [], queue: [], active: 0, typed: [], collected: [] };
 
-// Asks the server what it serves; says so if that fails.
+// Loads the facts of the server and its classes; shows the reason if that fails.
 async function start() {
   try {
     await refreshInfo();
@@ -26,7 +26,7 @@ async function refreshInfo() {
   find("#bundle").title = `version ${info.bundle.version}`;
   find("#promise").textContent = info.takes_feedback
     ? "Photos are kept only if you give them a class."
-    : "Photos are answered and forgotten.";
+    : "Photos are classified and not kept.";
   const problem = find("#problem");
   problem.hidden = !info.problem;
   if (info.problem) problem.textContent = `${info.problem[0].toUpperCase()}${info.problem.slice(1)}.`;
@@ -132,7 +132,7 @@ async function predict(photo) {
     const answer = await askJson("/predict?top=9", { method: "POST", body: file });
     photo.answer = answer.predictions[0];
     showAnswer(photo);
-    if (answer.bundle.version !== state.info.bundle.version) await refreshInfo(); // another bundle took over
+    if (answer.bundle.version !== state.info.bundle.version) await refreshInfo(); // another bundle is in use now
   } catch (problem) {
     const verdict = find(".verdict", card);
     verdict.textContent = `No answer: ${problem.message.replace(/^no image can be read: image: /, "")}`;
@@ -147,9 +147,9 @@ function showAnswer(photo) {
   verdict.classList.toggle("unknown", answer.is_unknown);
   verdict.textContent = answer.is_unknown ? "I do not know this" : answer.label;
   why.hidden = !answer.is_unknown;
-  const lack = state.info.unknown_below === "auto" ? "it differs too much from what was learned" : "that is not sure enough";
+  const lack = state.info.unknown_below === "auto" ? "it differs too much from the known classes" : "its confidence is too low";
   const help = state.info.takes_feedback ? " Choose its class, or name it." : "";
-  why.textContent = `Nearest is ${answer.top[0].label}, but ${lack}.${help}`;
+  why.textContent = `The best class is ${answer.top[0].label}, but ${lack}.${help}`;
   showBars(photo);
   find(".actions", card).hidden = false;
   find(".right", card).hidden = !state.info.takes_feedback || answer.is_unknown;
@@ -163,7 +163,7 @@ function showBars(photo) {
   find(".bars", photo.card).replaceChildren(...bars.map((candidate) => bar(candidate, photo)));
 }
 
-// A class with its probability; where feedback is taken, a click stores the photo under it.
+// A class with its probability; if the server takes feedback, a click stores the photo under this class.
 function bar({ label, probability }, photo) {
   const row = element("li");
   const box = element(state.info.takes_feedback ? "button" : "div", "bar");
@@ -217,7 +217,7 @@ function showAllBars() {
   for (const photo of state.photos) if (photo.answer) showBars(photo);
 }
 
-// Stores a photo with its class; true where that worked.
+// Stores a photo with its class; true if that worked.
 async function store(photo, label) {
   const { card, file } = photo;
   const form = new FormData();
@@ -259,7 +259,7 @@ async function takeBack(photo) {
   find(".stored", card).hidden = true;
   find(".actions", card).hidden = false;
   find(".wrong", card).focus();
-  announce("Taken back.");
+  announce("No longer stored.");
   showCounts();
   await refreshCollected();
 }
@@ -285,7 +285,7 @@ async function toggleHeat({ card, file, answer }) {
   const photo = find(".photo", card);
   heat.style.width = `${fitted(photo).width}px`;
   heat.style.height = `${fitted(photo).height}px`;
-  heat.alt = `Bright where the photo speaks for ${answer.top[0].label}`;
+  heat.alt = `Bright where the photo shows evidence for ${answer.top[0].label}`;
   heat.hidden = isShown;
   button.setAttribute("aria-pressed", String(!isShown));
 }
@@ -302,8 +302,8 @@ function showCounts() {
   const left = queue.length + active;
   const unknown = photos.filter((photo) => photo.answer?.is_unknown).length;
   const parts = [plural(photos.length, "photo")];
-  if (left) parts.push(`${left} in work`);
-  if (unknown) parts.push(`${unknown} not known`);
+  if (left) parts.push(`${left} in progress`);
+  if (unknown) parts.push(`${unknown} unknown`);
   find("#counts").textContent = parts.join(" · ");
   find("#label-dropped").hidden = !state.info.takes_feedback || unlabelled().length < 2;
 }
