@@ -1,4 +1,4 @@
-"""The command `foster`: it parses, hands over, and prints errors as one line. No logic, and no torch at import."""
+"""The command `foster`: it parses arguments, calls the library, and prints errors as one line. No torch at import."""
 
 import functools
 import inspect
@@ -24,7 +24,7 @@ INTERRUPTED, READER_LEFT = 130, 141
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """A problem that the user can solve becomes one line and an exit code."""
+    """Turn an error that the user can solve into one line and an exit code."""
     try:
         yield
         sys.stdout.flush()
@@ -35,7 +35,7 @@ def one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         _leave(INTERRUPTED, "interrupted")
     except BrokenPipeError:
-        # The reader of our output left, as `head` does: nothing is wrong.
+        # The program that reads our output has ended, as `head` does: this is no error.
         _leave(READER_LEFT)
     except OSError as error:
         what = f"'{error.filename}'" if error.filename else "the output"
@@ -112,17 +112,17 @@ def _options(
     pass
 
 
-def _at_home(command: Callable[..., None]) -> Callable[..., None]:
+def _with_home_expanded(command: Callable[..., None]) -> Callable[..., None]:
     """The command with `~` expanded in every path. A shell does not expand it in `--out=~/runs`."""
 
-    def at_home(value: Any) -> Any:
+    def expanded(value: Any) -> Any:
         if isinstance(value, list | tuple):
-            return [at_home(one) for one in value]
+            return [expanded(one) for one in value]
         return user_path(value) if isinstance(value, Path) else value
 
     @functools.wraps(command)
     def called(**arguments: Any) -> None:
-        command(**{name: at_home(value) for name, value in arguments.items()})
+        command(**{name: expanded(value) for name, value in arguments.items()})
 
     return called
 
@@ -144,11 +144,11 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 
 def _add(command: Callable[..., None], panel: str) -> None:
     *paragraphs, example = (inspect.getdoc(command) or "").split("\n\n")
-    # One line a paragraph flows to any width; a paragraph after \b keeps its lines.
+    # A paragraph on one line is wrapped to any width; a paragraph after \b keeps its lines.
     text = "\n\n".join(part if part.startswith("\b") else part.replace("\n", " ") for part in paragraphs)
     name = command.__name__.strip("_").replace("_", "-")
     add = app.command(name, cls=Command, help=text, epilog=example, rich_help_panel=panel)
-    add(_at_home(command))
+    add(_with_home_expanded(command))
 
 
 for _panel, _commands in PANELS.items():

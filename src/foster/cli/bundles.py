@@ -29,7 +29,7 @@ def info(
     ] = None,
     is_json: IsJson = False,
 ) -> None:
-    """Show what a bundle holds: classes, network, memory, history.
+    """Show the content of a bundle: classes, network, memory, history.
 
     Example: foster info bundles/current --classes
     """
@@ -48,7 +48,7 @@ def info(
 
 
 def _draw_sheet(bundle: Path, sheet: Path) -> str:
-    """Draw all kept images; a line that says how many."""
+    """Draw all kept images. Returns a line that says how many."""
     from foster.bundle.folder import read_bundle
     from foster.reports.contact_sheet import check_place, draw_sheet
 
@@ -62,13 +62,13 @@ def _draw_sheet(bundle: Path, sheet: Path) -> str:
 
 def rename(
     old: Bundle,
-    name: Annotated[str, typer.Argument(metavar="OLD", help="The class as it is called now.")],
-    new_name: Annotated[str, typer.Argument(metavar="NEW", help="What it will be called.")],
+    name: Annotated[str, typer.Argument(metavar="OLD", help="The present name of the class.")],
+    new_name: Annotated[str, typer.Argument(metavar="NEW", help="The new name of the class.")],
     bundle: NewBundle,
     is_promoting: IsPromoting = False,
     plugins: Plugins = None,
 ) -> None:
-    """Give a class another name: a new bundle that is otherwise the same. The old one is not changed.
+    """Give a class another name, in a new bundle that is otherwise the same. The old bundle is not changed.
 
     Example: foster rename bundles/current cat tabby --bundle bundles/new
     """
@@ -84,10 +84,10 @@ def merge(
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
-    """Make one class of several: a new bundle, without training. The old one is not changed.
+    """Merge several classes into one, in a new bundle, without training. The old bundle is not changed.
 
-    In closed form it is as if their photos had been learned as one class. A trained network gets one output that comes
-    near the sum of the old ones. What the classes lost is measured and printed.
+    In closed form the result is the same as if their photos had been learned as one class. A trained network gets one
+    output that approximates the sum of the old ones. The accuracy before and after is measured and printed.
 
     Example: foster merge bundles/current cat dog --into pet --bundle bundles/new
     """
@@ -110,7 +110,7 @@ def forget(
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
-    """Take classes or single images out: a new bundle without them. The old one is not changed.
+    """Remove classes or single images, in a new bundle. The old bundle is not changed.
 
     In closed form nothing of a forgotten class remains in the new bundle, unless features_per_class is smaller than its
     number of photos: then its part in the sums is estimated. A trained network keeps its backbone, whose weights were
@@ -150,18 +150,18 @@ def mend(
         learner.save(bundle)
     show(mend_text(report))
     gone = output.listed(report.forgotten) or ("these photos" if report.removed else "")
-    hint = f"to be rid of {gone}, delete {source} and the bundles before it, too"
+    hint = f"to remove {gone} completely, delete {source} and the bundles before it, too"
     conclude(bundle, is_promoting, *([hint] if gone else []))
 
 
 def show(text: str) -> None:
-    """Print text; where that fails, the bundle is still written."""
+    """Print text. If that fails, the bundle is still written."""
     with suppress(OSError, ValueError):
         output.echo(text, nl=False)
 
 
 def conclude(bundle: Path, is_promoting: bool, *before: str) -> None:
-    """Promote a bundle that is saved, if asked to, and say what to do with it, after the lines `before`."""
+    """Promote a saved bundle if `is_promoting`, and print the lines `before`, its content and the next commands."""
     from foster.bundle.folder import folder_bytes, read_manifest
     from foster.cli.texts import promotion_text
 
@@ -189,7 +189,7 @@ def promote_bundle(bundle: Path) -> "Promotion":
 
 
 def promote(bundle: Bundle, plugins: Plugins = None) -> None:
-    """Load the bundle as 'serve' does, let it answer once, and let the link 'current' beside it point at it.
+    """Load the bundle as 'serve' does, try it on two images, and point the link 'current' beside it at the bundle.
 
     Example: foster promote bundles/february
     """
@@ -204,7 +204,7 @@ def rollback(
         Path, typer.Argument(metavar="LINK_OR_FOLDER", help="The link 'current', or the folder of bundles.")
     ] = Path(),
 ) -> None:
-    """Point the link 'current' back at the bundle before.
+    """Point the link 'current' back at the bundle that was in use before.
 
     Example: foster rollback bundles
     """

@@ -1,4 +1,4 @@
-"""The command demo: three methods on embedded digits, to show what forgetting is and that FOSTER does not forget."""
+"""The command demo: three methods on embedded digits, to show forgetting, and that FOSTER forgets less."""
 
 from collections.abc import Sequence
 from itertools import chain, count
@@ -56,6 +56,6 @@ def _summary(results: "Sequence[RunResult]", num_exemplars: int | None) -> str:
 
 
 def _free(out: Path) -> Path:
-    """`out`, or `out-2`, `out-3`, ... where it exists already."""
+    """`out`, or `out-2`, `out-3`, ... if it exists already."""
     others = (out.parent / f"{out.name}-{number}" for number in count(2))
     return next(folder for folder in chain([out], others) if not folder.exists())

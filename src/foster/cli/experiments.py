@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 Out = Annotated[
     Path | None,
     typer.Option(
-        help="The run folder; by default runs/SCENARIO-METHOD-RECIPE-AUGMENTATION-sSEED, with RECIPE where one is "
-        "given and AUGMENTATION where it is not the published one."
+        help="The run folder; by default runs/SCENARIO-METHOD-RECIPE-AUGMENTATION-sSEED, with RECIPE if one is "
+        "given and AUGMENTATION if it is not the published one."
     ),
 ]
 Deterministic = Annotated[
@@ -59,7 +59,7 @@ def run(
 ) -> None:
     """Train one method on one scenario: everything is written to the run folder.
 
-    A run that is interrupted goes on with 'foster resume RUN'.
+    'foster resume RUN' continues a run that was interrupted.
 
     Example: foster run cifar100-b0-inc10 method=wa seed=1 --data data
     """
@@ -78,7 +78,7 @@ def resume(
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE",
-            help="Where and how it goes on (device, checkpoint_minutes, keep_networks, engine.*), e.g. device=cpu.",
+            help="Where and how to compute (device, checkpoint_minutes, keep_networks, engine.*), e.g. device=cpu.",
         ),
     ] = None,
     data: Data = None,
@@ -88,7 +88,7 @@ def resume(
     allows_changed_plugin: AllowsChangedPlugin = False,
     has_tensorboard: TensorBoard = False,
 ) -> None:
-    """Continue an interrupted run where it stopped, in the middle of a phase.
+    """Continue an interrupted run where it stopped, even in the middle of a phase.
 
     Example: foster resume runs/digits-b0-inc2-wa-shift-s1993
     """
@@ -139,7 +139,7 @@ def train(
                 stopped.add_hint(f"all is saved; continue with: {folder.resume_command(settings)}")
             raise
         except FosterError as error:
-            if not team.is_first:  # the first one may only know that it lost this one
+            if not team.is_first:  # the first process may only report that this one has ended
                 output.complain(f"process {team.rank}: {error}")
             raise
 
@@ -176,7 +176,7 @@ def sweep(
     recipes: Recipes = None,
     data: Data = None,
     samples: Annotated[
-        int, typer.Option(metavar="N", min=0, max=100_000, help="How often to draw from the ranges.")
+        int, typer.Option(metavar="N", min=0, max=100_000, help="The number of draws from the ranges.")
     ] = 0,
     out: Annotated[Path | None, typer.Option(help="The folder of all runs; by default runs/sweep-NAME.")] = None,
     jobs_per_gpu: JobsPerGpu = 1,
@@ -193,8 +193,8 @@ def sweep(
     validation_share=0.1, not on test images.
 
     Each run has its own process, folder (OUT/NAME), settings (OUT/NAME.toml) and log (OUT/NAME.log); NAME is
-    SCENARIO-METHOD-sSEED and what else is given here. A run that fails does not stop the others. A value that is itself
-    a list is one value: task_sizes=[5,3,2],[4,6] has two.
+    SCENARIO-METHOD-sSEED and the other settings that are given here. A run that fails does not stop the others. A value
+    that is itself a list is one value: task_sizes=[5,3,2],[4,6] has two.
 
     A run is recognised by its settings, the version of its plug-ins and, for photos and datasets of plug-ins, its data
     folder, not by the name of its folder. If OUT holds the run already, it is skipped if it is finished, and else
@@ -221,7 +221,7 @@ def sweep(
     )
     name = Path(source).stem if source.endswith(".toml") else Path(source).name
     folder = out or Path("runs") / f"sweep-{name}"
-    # Imported only now, since it loads torch: a wrong key is answered at once.
+    # Imported only now, since it loads torch: before that, a wrong key is reported at once.
     from foster.sweep.run import execute, preview
 
     if is_dry_run:
@@ -257,12 +257,12 @@ def study(
     cluster: Cluster = None,
     plugins: Plugins = None,
 ) -> None:
-    """Run a study: a grid of runs, then its table, its figure, and what the paper claims beside what was found.
+    """Run a study: a grid of runs, then its table, its figure, and the paper's claims beside the results.
 
-    Runs that are finished, in OUT or in the folder of results, are skipped; those that were interrupted go on. OUT
-    holds a folder a run and study.md, study.tex, study.png and study.svg, which appear when the study's last run is
-    done. The ablations are made for CIFAR-100 B50 inc10; '--preset digits' shows each in minutes on a CPU.
-    Several seeds give means and spreads: 'foster study beta seed=1993,1,2'.
+    Runs that are finished, in OUT or in the folder of results, are skipped; those that were interrupted are continued.
+    OUT holds a folder a run and study.md, study.tex, study.png and study.svg, which appear when the study's last run is
+    done. The ablations are made for CIFAR-100 B50 inc10; '--preset digits' shows each in minutes on a CPU. Several
+    seeds give means and spreads: 'foster study beta seed=1993,1,2'.
 
     table-1 and table-2 are the paper's tables, every method on every protocol; figure-curves is its figure of curves.
     A part of them: 'foster study table-1 methods=foster,der protocols=cifar100-b0-inc10'.
@@ -279,7 +279,7 @@ def study(
     folder = out or Path("runs") / (f"study-{studies[0].name}" if len(studies) == 1 else "studies")
     if results is not None and not results.is_dir():
         raise FolderError(f"no folder '{results}' (--results)")
-    # Imported only now, since it loads torch: a wrong key is answered at once.
+    # Imported only now, since it loads torch: before that, a wrong key is reported at once.
     from foster.studies.run import preview, run_studies
 
     if is_dry_run:

@@ -49,8 +49,8 @@ def _echo_entry(name: str, text: str, indent: int) -> None:
     typer.echo(textwrap.fill(line, 118, subsequent_indent=" " * indent, break_on_hyphens=False))
 
 
-def _titles(room: str) -> dict[str, str]:
-    return {name: packaged_text(room, name).splitlines()[0].removeprefix("# ") for name in packaged_names(room)}
+def _titles(folder: str) -> dict[str, str]:
+    return {name: packaged_text(folder, name).splitlines()[0].removeprefix("# ") for name in packaged_names(folder)}
 
 
 def _methods() -> dict[str, str]:
@@ -108,8 +108,8 @@ def _shown(kind: str, name: str, listing: dict[str, str]) -> str:
         settings = load_settings(name)
         shown = flat(settings.nested())
         unset = [key for key, value in flat(settings.complete()).items() if key not in shown or value is None]
-        told = _comment(f"Keys without a value: {', '.join(key for key in unset if not settings.why_unused(key))}.")
-        return "\n".join([settings.toml(), *told, ""])
+        comment = _comment(f"Keys without a value: {', '.join(key for key in unset if not settings.why_unused(key))}.")
+        return "\n".join([settings.toml(), *comment, ""])
     if name not in listing:
         raise SettingsError(f"unknown {kind.removesuffix('s')} '{name}'{suggestion(name, listing)}")
     if kind == "methods":

@@ -28,7 +28,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress: on
 Jobs = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="How many runs share the CPU.")]
 JobsPerGpu = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="How many runs share each visible GPU.")]
 Cluster = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Hand the runs to this Ray cluster; 'local' starts one here.")
+    str | None, typer.Option(metavar="ADDRESS", help="Run everything on this Ray cluster; 'local' starts one here.")
 ]
 UnknownBelow = Annotated[
     str | None,
@@ -66,7 +66,7 @@ TrustsPlugins = Annotated[
 ]
 
 AllowsChangedPlugin = Annotated[
-    bool, typer.Option("--allow-changed-plugin", help="Go on although a plug-in was edited after the run began.")
+    bool, typer.Option("--allow-changed-plugin", help="Continue although a plug-in was edited after the run began.")
 ]
 
 Recipes = Annotated[
@@ -74,13 +74,13 @@ Recipes = Annotated[
     typer.Option(
         "--recipe",
         metavar="NAME_OR_TOML",
-        help="Settings to lay over these: one of 'foster list recipes', or a file of your own; may be repeated.",
+        help="A recipe, which changes settings: one of 'foster list recipes', or a file of your own; may be repeated.",
     ),
 ]
 
 
 def _named(text: str) -> Path:
-    """A folder or file of photos. An empty name would mean the working folder."""
+    """The path of a folder or file of photos. An empty path is refused: it would mean the working folder."""
     if not text.strip():
         raise DataError(
             "'' names no photos; give a folder with one subfolder for each class, or a CSV of path and label"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def check(
     photos: Photos,
     bundle: Annotated[
-        Path | None, typer.Option("--from", metavar="BUNDLE", help="Judge labels by what this bundle knows.")
+        Path | None, typer.Option("--from", metavar="BUNDLE", help="Judge labels of its classes with this bundle.")
     ] = None,
     test: Annotated[
         Path | None, typer.Option(metavar="TEST", help="Test photos, which must not be among the others.")
@@ -49,7 +49,7 @@ def check(
     sheet: Annotated[
         Path | None, typer.Option(metavar="SHEET.png", help="Draw what was found on a contact sheet.")
     ] = None,
-    is_quick: Annotated[bool, typer.Option("--quick", help="Do not judge labels, which takes a network.")] = False,
+    is_quick: Annotated[bool, typer.Option("--quick", help="Do not judge labels, which needs a network.")] = False,
     is_json: IsJson = False,
     quiet: Quiet = False,
     device: Device = "auto",
@@ -111,8 +111,7 @@ def learn(
         typer.Option(
             metavar="POINTS",
             min=0,
-            help="Write no bundle if the known classes lose more points than this; what was learned is kept as "
-            "NEW.refused.",
+            help="Write no bundle if the known classes lose more points than this; the result is saved as NEW.refused.",
         ),
     ] = None,
     minutes: Annotated[
@@ -126,9 +125,9 @@ def learn(
     ] = False,
     plugins: Plugins = None,
 ) -> None:
-    """Learn new classes, and more images of known ones, from photos; write a bundle that can go on learning.
+    """Learn new classes, and more images of known ones, from photos; write a bundle that can learn more later.
 
-    The photos may be deleted afterwards: the bundle keeps what it needs, and up to 2,000 photos. If it is interrupted,
+    The photos may be deleted afterwards: the bundle keeps what it needs, and up to 2,000 photos. After an interruption,
     the same command continues.
 
     Example: foster learn photos/january --bundle bundles/january
@@ -185,17 +184,17 @@ def _learn(learner: "Learner", source: Path, bundle: Path, quiet: bool, **limits
         try:
             learner.save(bundle)
         except FolderError as error:
-            raise FolderError(f"{error}; the same command writes it later from what is saved") from None
+            raise FolderError(f"{error}; the same command continues and writes it") from None
     return report
 
 
 def _keep_refused(error: "UpdateError", bundle: Path) -> str:
-    """Save what was learned under another name beside the intended one, and say how to use it."""
+    """Save the refused bundle under another name beside the intended one, and say how to use it."""
     names = (bundle.with_name(f"{bundle.name}.refused{number}") for number in ("", *range(2, 1000)))
     kept = next(name for name in names if not name.exists())
     error.refused.save(kept)
     name = shlex.quote(str(kept))
-    return f"what was learned is in {name}: foster evaluate {name} PHOTOS looks at it, foster promote {name} accepts it"
+    return f"the refused bundle is {name}: foster evaluate {name} PHOTOS measures it, foster promote {name} accepts it"
 
 
 def predict(
@@ -207,7 +206,7 @@ def predict(
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
-    """Tell what images show, in the order given; an image that cannot be read gets an error entry.
+    """Classify images, in the order given; an image that cannot be read gets an error entry.
 
     Example: foster predict bundles/current camera --unknown auto
     """
@@ -235,7 +234,7 @@ def predict(
         typer.echo(others, err=True)
     num_failed = 0
     width = min(60, max(cell_len(printable(shown(file))) for file in files))
-    # On a terminal the answers themselves show how far it is.
+    # On a terminal the answers themselves show the progress.
     with progress_for(quiet=sys.stdout.isatty()) as listener:
         for num_done, prediction in enumerate(predictions, start=1):
             num_failed += prediction.error is not None
@@ -283,7 +282,7 @@ def label_next(
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
-    """List or copy the photos that are most worth a label: the network is unsure of them, and they differ.
+    """List or copy the photos that are most worth a label: doubtful ones that differ from each other.
 
     Example: foster label-next bundles/current camera --count 50 --copy to-label
     """

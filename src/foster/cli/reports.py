@@ -21,9 +21,9 @@ Subjects = Annotated[
 Title = Annotated[str | None, typer.Option(help="The figure's title.")]
 Width = Annotated[float | None, typer.Option(metavar="INCHES", min=1, max=50, help="The figure's width.")]
 Height = Annotated[float | None, typer.Option(metavar="INCHES", min=1, max=50, help="The figure's height.")]
-FontSize = Annotated[float | None, typer.Option(metavar="POINTS", min=3, max=40, help="The size of its letters.")]
+FontSize = Annotated[float | None, typer.Option(metavar="POINTS", min=3, max=40, help="The font size.")]
 Style = Annotated[
-    Literal["one-column", "two-column"] | None, typer.Option(help="Width and letters for a page of two columns.")
+    Literal["one-column", "two-column"] | None, typer.Option(help="Width and font size for a page of two columns.")
 ]
 PictureData = Annotated[Path | None, typer.Option(help="The folder of the data files, where pictures are needed.")]
 
@@ -47,9 +47,9 @@ def table(
     from foster.reports import tables
 
     if is_markdown + is_latex + is_csv + is_json > 1:
-        raise SettingsError("--markdown, --latex, --csv and --json exclude each other")
+        raise SettingsError("choose one of --markdown, --latex, --csv and --json")
     if by_task and across_orders:
-        raise SettingsError("--by-task has a row a run and --across-orders averages runs: they exclude each other")
+        raise SettingsError("--by-task has a row for each run and --across-orders averages runs: choose one of them")
     results = find_results(folders)
     if is_csv or is_json:
         records = tables.run_records(results)
@@ -125,10 +125,12 @@ def report(
 
 
 def watch(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or a sweep, or a bundle to be.")],
-    is_once: Annotated[bool, typer.Option("--once", help="Show how it stands now, and leave.")] = False,
+    path: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The folder of a run or a sweep, or a bundle that is learned.")
+    ],
+    is_once: Annotated[bool, typer.Option("--once", help="Show the present state and exit.")] = False,
 ) -> None:
-    """Follow a run, a learn or a sweep: phase, loss terms, accuracy, time left. Ctrl-C leaves.
+    """Follow a run, a learn or a sweep: phase, loss terms, accuracy, time left. Ctrl-C ends it.
 
     Example: foster watch runs/NAME
     """

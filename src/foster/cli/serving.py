@@ -1,4 +1,4 @@
-"""The command that puts a bundle behind HTTP: serve."""
+"""The command that serves a bundle over HTTP: serve."""
 
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +38,7 @@ def serve(
     max_mib: Annotated[int, typer.Option(metavar="MIB", min=1, help="The largest request.")] = 20,
     max_waiting: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="How many images may be in work or waiting; more are refused with 429."),
+        typer.Option(metavar="N", min=1, help="The most images in progress or waiting; more are refused with 429."),
     ] = 256,
     batch_size: Annotated[
         int, typer.Option(metavar="N", min=1, help="The largest batch; 1 switches batching off.")
@@ -47,7 +47,7 @@ def serve(
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
-    """Put a bundle behind HTTP, with a page to drop photos on at /.
+    """Serve a bundle over HTTP, with a page at / for photos.
 
     When another bundle is promoted or rolled back, the server switches to it between two requests.
 

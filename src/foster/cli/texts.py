@@ -128,7 +128,7 @@ def history_text(history: Sequence[Mapping[str, Any]]) -> str:
 
 
 def classes_text(history: Sequence[dict[str, Any]]) -> str:
-    """For the last `learn`, merge or forget, a table for each kind of images: a row a class, in order of arrival."""
+    """For the last `learn`, merge or forget, a table for each kind of images, with the classes in order of arrival."""
     tables = [
         check_table(kind, [change_row(name, change) for name, change in classes.items()])
         for kind, classes in last_checks(history).items()
@@ -137,7 +137,7 @@ def classes_text(history: Sequence[dict[str, Any]]) -> str:
 
 
 def mend_text(report: "MendReport") -> str:
-    """What was done to which classes, and accuracy before and after."""
+    """How the classes were changed, and the accuracy before and after."""
     lines = [printable(str(report))]
     if report.is_estimated:
         rest = "the part of a forgotten class in the common sums was estimated"
@@ -238,11 +238,11 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
         lines.append("more of: " + listed([f"{name} (+{count})" for name, count in report.more_of.items()]))
     if report.num_repeated:
         repeated = counted(report.num_repeated, "image")
-        lines.append(f"left out, learned before or given twice: {repeated}")
+        lines.append(f"left out, already known or given twice: {repeated}")
     if report.shared:
         classes = " and ".join(f"'{printable(name)}'" for name in report.shared.class_names)
         shared = f"{counted(report.shared.num_photos, 'photo')}, such as {printable(report.shared.example)} ({classes})"
-        hint = "was a folder renamed? 'foster forget --image' takes a photo out of one"
+        hint = "was a folder renamed? 'foster forget --image' removes a photo from one"
         lines.append(f"in more than one class: {shared}; {hint}")
     for names in report.similar_names:
         quoted = " and ".join(f"'{printable(name)}'" for name in names)
@@ -267,7 +267,7 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
         advice = (
             f"give the same photos again {again}; it takes a fraction of the time"
             if is_first
-            else "go on from a bundle in closed form without method=..., or learn the photos of all classes together "
+            else "continue a bundle in closed form without method=..., or learn the photos of all classes together "
             f"{again}, without --from"
         )
         lines.append(f"the closed form is better: {advice}")
