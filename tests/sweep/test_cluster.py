@@ -76,7 +76,7 @@ def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pyt
     def kill_when_both_train() -> None:
         wait_until(lambda: len(checkpoints()) == 2)
         machines.remove_node(second, allow_graceful=False)
-        wait_until(lambda: any("its machine is gone; it goes on" in line for line in said))
+        wait_until(lambda: any("its machine was lost; it continues" in line for line in said))
         is_missed.touch()
 
     watcher = threading.Thread(target=kill_when_both_train)
@@ -101,7 +101,7 @@ def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pyt
 
 
 class _Lost(Exception):  # noqa: N818 (Ray calls it an error)
-    """What Ray raises where a machine is gone."""
+    """What Ray raises after a machine was lost."""
 
 
 class _LocalRay:
@@ -137,7 +137,7 @@ class _LocalRay:
         def call(method: Any) -> Any:
             return SimpleNamespace(remote=lambda *given: threads.submit(self._done, method, *given))
 
-        return SimpleNamespace(wait=call(made.wait), tell=call(made.tell), signal=call(made.signal))
+        return SimpleNamespace(wait=call(made.wait), write=call(made.write), signal=call(made.signal))
 
     def _done(self, method: Any, *given: Any) -> Any:
         if (outcome := method(*given)) == 77:
@@ -203,7 +203,7 @@ def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(
     runs = plan_runs("digits", ["seed=1,2", "device=cpu"])
     run.sweep(runs, Path("out"), [Slot(is_remote=True)] * 2, cluster.Cluster(1, 2).start, after_run=lambda: None)
     said = capsys.readouterr()
-    assert f"{runs[0].name}: its machine is gone" in said.err
+    assert f"{runs[0].name}: its machine was lost" in said.err
     assert "2 runs: 2 finished" in said.out
     logs = [(tmp_path / "out" / f"{planned.name}.log").read_text() for planned in runs]
     assert [log.count("started") for log in logs] == [2, 1]
@@ -213,7 +213,7 @@ def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(
 def test_a_run_whose_machine_is_gone_after_ctrl_c_has_not_saved(tmp_path: Path) -> None:
     lost = SweptRun("a", tmp_path / "a", settings=Settings.model_construct())
     lost.state, lost.message = lost.ended(LOST, was_stopped=True)
-    assert (lost.state, lost.message) == (State.KILLED, "its machine is gone")
+    assert (lost.state, lost.message) == (State.KILLED, "its machine was lost")
 
 
 @pytest.mark.parametrize("error", [ConnectionError, Exception])

@@ -133,8 +133,8 @@ def test_ranges_are_drawn_from_together_the_same_each_time_and_more_samples_add_
     [
         ("batch_size=32..128", 0, "--samples"),
         ("batch_size=32", 5, "--samples"),
-        ("foster.temperature=log:0..2", 5, "must rise, from above 0"),
-        ("batch_size=128..32", 5, "must rise"),
+        ("foster.temperature=log:0..2", 5, "from a lower to a higher number above 0"),
+        ("batch_size=128..32", 5, "from a lower to a higher number"),
     ],
 )
 def test_a_wrong_range_is_refused(override: str, samples: int, message: str):

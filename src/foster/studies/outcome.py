@@ -27,7 +27,7 @@ METRICS: dict[Metric, Callable[[RunResult], float | None]] = {
     "new": lambda run: run.new_accuracy[-1],
     "old": lambda run: run.old_accuracy[-1],
 }
-"""Metrics of one run in percent; None where it has none."""
+"""Metrics of one run in percent; None if it has none."""
 
 
 def metric_of(run: RunResult, metric: Metric, variant: str = "") -> float | None:
@@ -121,7 +121,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The finished runs of each variant, by its name; a part of a study has some of the variants only."""
+    """The finished runs of each variant, by its name; some variants may be missing."""
 
     study: Study
     runs: Mapping[str, Sequence[RunResult]]
@@ -162,8 +162,8 @@ class Outcome:
         each = ", each with its own class order" if len(orders) > 1 else ""
         spread = "; mean ± sample standard deviation over n runs" if len(seeds) > 1 else ""
         hardware = ", ".join(sorted({run.hardware for run in self.all_runs}))
-        told = f"{scenarios}; {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}{each}; on {hardware}{spread}"
-        return f"{told}{self._different_first_tasks()}"
+        text = f"{scenarios}; {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}{each}; on {hardware}{spread}"
+        return f"{text}{self._different_first_tasks()}"
 
     def _different_first_tasks(self) -> str:
         """A remark if runs of one method and seed do not have the same first task, which is part of every average."""
@@ -176,7 +176,7 @@ class Outcome:
     def _beside_paper(self) -> Grid:
         paper = {variant.name: variant.paper for variant in self.study.variants}
         columns: dict[tuple[str, str], dict[str, list[float]]] = {}
-        """By scenario and whose they are: the averages of each variant."""
+        """The averages of each variant, by scenario and source: ours or the paper."""
         for scenario in self.scenarios:
             columns[scenario, "ours"] = {
                 name: [run.average_incremental_accuracy for run in runs if run.scenario == scenario]
@@ -196,7 +196,7 @@ class Outcome:
             means = {k: statistics.fmean(column[name]) for k, name in compared.items() if column[name]}
             if len(compared) > 1 and means:
                 best.add((max(means, key=means.__getitem__), index))
-        header = ("variant", "n", *(scenario if whose == "ours" else whose for scenario, whose in columns))
+        header = ("variant", "n", *(scenario if source == "ours" else source for scenario, source in columns))
         title = f"{self.study.title}: average incremental accuracy in percent, over n runs"
         return Grid(title, header, tuple(rows), num_names=1, note=self.conditions(), best=frozenset(best))
 
@@ -238,8 +238,7 @@ class Outcome:
 
 
 def _test_variance(run: RunResult) -> float:
-    """The binomial variance of the accuracy in squared points, from the number of test images; 0 where that is not
-    known."""
+    """The binomial variance of the accuracy in squared points, from the number of test images; 0 if it is unknown."""
     facts = CATALOGUE.get(str(run.settings.get("dataset")))
     num_images = facts.num_test if facts and run.evaluated_on == "test" else 0
     return run.final_accuracy * (100 - run.final_accuracy) / num_images if num_images else 0.0

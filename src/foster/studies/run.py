@@ -37,9 +37,11 @@ def run_studies(
     jobs: int = 1,
     cluster: str | None = None,
 ) -> None:
-    """Train the runs that are neither in `out` nor in `results`, as one sweep. The page of each study is written and
-    shown when the last of its runs is done; failed runs of other studies do not matter. Of several studies, each has
-    its page in a folder of its name."""
+    """Train the runs that are neither in `out` nor in `results`, as one sweep.
+
+    The page of a study is written and shown when its last run is done, even if runs of other studies fail. With several
+    studies, each page is in a folder with the name of the study.
+    """
     all_runs = distinct_runs(studies)
     done = known_results(all_runs, results)
     runs = [run for run in all_runs if run.settings.toml() not in done]
@@ -65,7 +67,7 @@ def run_studies(
 
 
 def preview(studies: Sequence[PlannedStudy], out: Path, results: Path, jobs_per_gpu: int, jobs: int) -> str:
-    """A line for each results file that is taken, and for each other run its state."""
+    """A line for each results file that is used, and a line with the state of each other run."""
     all_runs = distinct_runs(studies)
     known = known_results(all_runs, results)
     missing = [run for run in all_runs if run.settings.toml() not in known]
@@ -82,7 +84,7 @@ def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResu
             result = read_result(path)
             settings = _settings_of(result)
         except FosterError:
-            continue  # a file of another kind, a method that is not here, or other settings than today's
+            continue  # another kind of file, an unknown method, or settings of another version
         key = wanted.get(_identity(settings))
         if key and result.finished and has_same_plugins(result.content, settings):
             found.setdefault(key, result)
@@ -90,7 +92,7 @@ def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResu
 
 
 def _settings_of(result: RunResult) -> Settings:
-    """The settings of a run. Raises SettingsError if it was trained with one that this version does not have."""
+    """The settings of a run. Raises SettingsError if this version does not have one of them."""
     settings, method = dict(result.settings), METHOD_SETTINGS.get(result.method)
     if method and isinstance(options := settings.get(result.method), dict):
         former = WITHOUT_EFFECT.keys() - method.model_fields.keys()

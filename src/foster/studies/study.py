@@ -1,4 +1,4 @@
-"""A study: a TOML file with variants, the presets that they run on, what is claimed of them, and what to draw."""
+"""A study: a TOML file with variants, the presets that they run on, claims about them, and a figure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,13 +14,13 @@ from foster.settings.toml import packaged_names, read_named
 from foster.sweep.grid import PlannedRun, distinct_name, plan_runs, split_values
 
 PARTS = ("methods", "protocols")
-"""Keys that name a part of a study."""
+"""Keys that select a part of a study."""
 
 Metric = Literal["average", "final", "new", "old", "gain", "tasks"]
 
 
 class Variant(Frozen):
-    """One variant: `set` holds settings as on the command line, `at` its position on the axis of a figure, `paper` the
+    """One variant: `set` has settings as on the command line, `at` its position on the axis of a figure, `paper` the
     average incremental accuracy in the paper, by preset."""
 
     name: str = Field(min_length=1, max_length=200)
@@ -30,14 +30,14 @@ class Variant(Frozen):
 
 
 class Claim(Frozen):
-    """What is said of the variants, and how it is measured here.
+    """A claim about the variants, and how it is measured.
 
     The number is the difference of a metric between `first` and `second`, or its value for `first` alone; for neither,
     the difference between the best and the worst variant. The metric `tasks` is the percentage of later tasks after
     which `first` is above `second`. With a `variant`, average and final accuracy are those of another network or
-    classifier that the runs evaluated, and `gain` is how far its average lies above that of the result.
+    classifier that the runs evaluated, and `gain` is its average minus that of the result.
 
-    The claim holds where the number lies between `low` and `high`. A claim with neither has no verdict.
+    The claim holds if the number lies between `low` and `high`. A claim with neither has no verdict.
     """
 
     text: str
@@ -113,7 +113,7 @@ def plan_studies(
     """The studies of these names, or of these .toml files, with checked runs."""
     if not names:
         known = ", ".join(packaged_names("studies"))
-        raise SettingsError(f"which study? one of {known}, or a .toml file of your own")
+        raise SettingsError(f"no study is named; choose from {known}, or name a .toml file of your own")
     titles = [Path(name).stem for name in names]
     for title in titles:
         if titles.count(title) > 1:
@@ -132,9 +132,9 @@ def plan_study(
     data: str | None = None,
     plugins: Sequence[str] | None = None,
 ) -> dict[str, list[PlannedRun]]:
-    """The runs of each variant, checked, by its name. `overrides` are of all, and may list seeds: `seed=1993,1,2`.
+    """The checked runs of each variant, by its name. `overrides` apply to all runs and may list seeds: `seed=1993,1,2`.
 
-    With `methods=A,B` or `protocols=A,B` among them, the runs of those methods, or on those presets, alone.
+    With the override `methods=A,B` or `protocols=A,B`, only the runs of these methods, or on these presets.
     """
     parts = {key: split_values(text) for key, _, text in (each.partition("=") for each in overrides) if key in PARTS}
     overrides = [each for each in overrides if each.partition("=")[0] not in PARTS]
@@ -160,17 +160,17 @@ def _on_preset(
     study: Study, preset: str, overrides: Sequence[str], data: str | None, plugins: Sequence[str] | None
 ) -> dict[str, list[PlannedRun]]:
     # A setting of the user replaces that of the study.
-    said = {override.partition("=")[0].strip() for override in overrides}
+    given = {override.partition("=")[0].strip() for override in overrides}
     planned: dict[str, list[PlannedRun]] = {}
     for variant in study.variants:
         keys = {pair.partition("=")[0] for pair in variant.set}
-        clash = keys & said
+        clash = keys & given
         if clash:
-            raise SettingsError(f"{min(clash)} is what the study varies ('{variant.name}'); it cannot be given here")
-        base = [pair for pair in study.base if pair.partition("=")[0] not in keys | said]
-        asked = f"in the study's variant '{variant.name}' or {COMMAND_LINE}"
+            raise SettingsError(f"{min(clash)} is set by the study's variant '{variant.name}' and cannot be changed")
+        base = [pair for pair in study.base if pair.partition("=")[0] not in keys | given]
+        place = f"in the study's variant '{variant.name}' or {COMMAND_LINE}"
         planned[variant.name] = plan_runs(
-            preset, [*base, *variant.set, *overrides], data=data, plugins=plugins, asked=asked
+            preset, [*base, *variant.set, *overrides], data=data, plugins=plugins, place=place
         )
     return planned
 

@@ -1,1 +1,1 @@
-"""Sweeps: a grid of runs, their folders, their processes, and what is printed about them."""
+"""Sweeps: a grid of runs, their folders, their processes, and their output."""

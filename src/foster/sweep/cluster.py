@@ -20,8 +20,7 @@ LOCAL = "local"
 
 
 class _Runner:
-    """On a machine of the cluster: runs one process and passes lines and signals to it. Ray makes it first, and calls
-    its methods then."""
+    """A Ray actor on a machine of the cluster: it runs one process, and passes lines and signals to it."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: str) -> None:
         known = {name: value for name, value in os.environ.items() if name.startswith("CUDA")}
@@ -30,7 +29,7 @@ class _Runner:
     def wait(self) -> int:
         return self._process.wait()
 
-    def tell(self, line: bytes) -> None:
+    def write(self, line: bytes) -> None:
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.write(line)
@@ -43,8 +42,8 @@ class RemoteProcess:
     """A process on a machine of the cluster, with the interface of `subprocess.Popen`."""
 
     def __init__(self, actor: Any) -> None:
-        # There is nothing to close: the process ends with its actor, when the last reference to that is gone.
-        self.stdin = SimpleNamespace(write=actor.tell.remote, close=lambda: None)
+        # There is nothing to close: the process ends with its actor, when no reference to the actor is left.
+        self.stdin = SimpleNamespace(write=actor.write.remote, close=lambda: None)
         self._actor = actor
         self._outcome = actor.wait.remote()
 
@@ -77,7 +76,7 @@ class Cluster:
         return needed_slots(runs, on_gpus, [Slot(is_remote=True)] * self.jobs * len(machines))
 
     def cores(self, is_on_gpu: bool) -> float:
-        """The cores for each of the runs that share a machine, on the machine where that is fewest."""
+        """The cores of each run: an equal share of a machine, on the machine with the smallest shares."""
         machines = [machine for machine in _machines() if machine.get("CPU") and (machine.get("GPU") or not is_on_gpu)]
         shares = [
             machine["CPU"] / (self.jobs_per_gpu * machine["GPU"] if is_on_gpu else self.jobs) for machine in machines
@@ -110,13 +109,13 @@ def _ray() -> Any:
 def connected(address: str, jobs_per_gpu: int, jobs: int) -> Iterator[Cluster]:
     """The cluster at `address`, or one on this machine alone for `local`."""
     ray = _ray()
-    # "local" is Ray's own word: without it, Ray would look for a cluster that another process began, and may have left.
+    # Ray knows the address "local". Without it, Ray would connect to a running cluster of another process.
     quiet: dict[str, Any] = {"address": address, "logging_level": "ERROR", "log_to_driver": False}
     if address == LOCAL:
         quiet["include_dashboard"] = False
     try:
         ray.init(**quiet)
-    except Exception as error:  # Ray raises a plain one where a node does not start in time
+    except Exception as error:  # Ray raises Exception itself if a node does not start in time
         raise DeviceError(f"there is no Ray cluster at '{address}': {str(error).splitlines()[0]}") from None
     try:
         yield Cluster(jobs_per_gpu, jobs)

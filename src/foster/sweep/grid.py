@@ -41,17 +41,18 @@ def plan_runs(
     overrides: Sequence[str],
     data: str | None = None,
     plugins: Sequence[str] | None = None,
-    asked: str = COMMAND_LINE,
+    place: str = COMMAND_LINE,
     trusts_plugins: bool | None = None,
     samples: int = 0,
 ) -> list[PlannedRun]:
     """All combinations of the overrides' values, in the order of a nested loop with the last key innermost.
 
-    A range, `0.01..0.3` or `log:0.01..0.3`, is drawn from at random: each combination of the other values gets
-    `samples` draws of all ranges together. The draws are the same in every call; more samples add to them.
+    Numbers are drawn at random from a range, `0.01..0.3` or `log:0.01..0.3`: each combination of the other values is
+    repeated `samples` times, with a new number from each range. The draws are the same in every call; with more
+    samples, the first ones stay the same.
 
     A key of one method's section multiplies the runs of that method alone. Everything is checked here: a wrong key or
-    value anywhere, or a list of values that no run uses, is an error before the first run starts. `asked` says in error
+    value anywhere, or a list of values that no run uses, is an error before the first run starts. `place` says in error
     messages where the overrides come from.
     """
     # Several recipes are laid over each other; the values of one `recipe=A,B` are varied.
@@ -67,20 +68,22 @@ def plan_runs(
         axes[key] = split_values(text)
     ranges = {key: ends for key, (text, *more) in axes.items() if not more and (ends := RANGE.fullmatch(text))}
     if bool(ranges) != bool(samples):
-        raise SettingsError("a range (key=log:0.01..0.3) and --samples N, how often it is drawn from, need each other")
+        raise SettingsError(
+            "a range (key=log:0.01..0.3) needs --samples N, the number of draws; without a range, leave it out"
+        )
     runs: dict[tuple[str, ...], Settings] = {}
     written: set[str] = set()
     for chosen, sample in itertools.product(itertools.product(*axes.values()), range(max(1, samples))):
         drawn = {key: _drawn(key, ends, sample) for key, ends in ranges.items()}
         values_of = dict(zip(axes, chosen, strict=True)) | drawn
         pairs = [*recipes, *(f"{key}={value}" for key, value in values_of.items())]
-        settings = load_settings(source, pairs, place=asked, plugins=plugins, trusts_plugins=trusts_plugins, data=data)
-        # A run of one of our methods does not depend on the plug-in that it is compared with.
+        settings = load_settings(source, pairs, place=place, plugins=plugins, trusts_plugins=trusts_plugins, data=data)
+        # A run has only the plug-ins that it uses, so it does not depend on those of the runs beside it.
         used: dict[Kind, str] = {"method": settings.method, "dataset": settings.dataset, "backbone": settings.backbone}
         settings = settings.model_copy(update={"plugins": needed_plugins(settings.plugins, used)})
-        telling = [pair for pair in pairs if not settings.why_unused(pair.partition("=")[0])]
+        used_pairs = [pair for pair in pairs if not settings.why_unused(pair.partition("=")[0])]
         if settings.toml() not in written:  # `seed=1,01` is one run
-            runs.setdefault(tuple(telling), settings)
+            runs.setdefault(tuple(used_pairs), settings)
             written.add(settings.toml())
     varied = frozenset(key for key, values in axes.items() if len(values) > 1 or key in ranges)
     for key in sorted(varied):
@@ -93,7 +96,8 @@ def _drawn(key: str, ends: re.Match[str], sample: int) -> str:
     """A number from a range, uniform or log-uniform; an integer where both ends are integers."""
     low, high = float(ends[2]), float(ends[3])
     if not (0 < low < high if ends[1] else low < high):
-        raise SettingsError(f"{key}: the ends of '{ends[0]}' must rise{', from above 0' if ends[1] else ''}")
+        above = " above 0" if ends[1] else ""
+        raise SettingsError(f"{key}: '{ends[0]}' must go from a lower to a higher number{above}")
     share = random.Random(f"{key} {sample}").random()
     value = low * (high / low) ** share if ends[1] else low + (high - low) * share
     return str(round(value)) if ends[2].isdigit() and ends[3].isdigit() else f"{value:.3g}"
@@ -124,11 +128,11 @@ def _check_used(key: str, runs: Sequence[Settings]) -> None:
 
 
 def _names(runs: Mapping[tuple[str, ...], Settings], varied: Collection[str]) -> list[str]:
-    """A folder name for each run: its usual name and the other given settings, `digits-b0-inc2-foster-s1,key=value`.
+    """A folder name for each run: its usual name and its other overrides, `digits-b0-inc2-foster-s1,key=value`.
     The data folder is included only if it varies."""
-    silent = (IN_RUN_NAME | {"data"}) - ({"data"} & set(varied))
+    left_out = (IN_RUN_NAME | {"data"}) - ({"data"} & set(varied))
     names = [
-        ",".join([settings.run_name, *(_plain(pair) for pair in pairs if pair.partition("=")[0] not in silent)])
+        ",".join([settings.run_name, *(_plain(pair) for pair in pairs if pair.partition("=")[0] not in left_out)])
         for pairs, settings in runs.items()
     ]
     counts = Counter(names)

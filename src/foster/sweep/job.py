@@ -61,7 +61,7 @@ Spawn = Callable[[Sequence[str], Mapping[str, str], Path, Slot], Process]
 
 @dataclass
 class SweptRun(FollowedRun):
-    """One run of a sweep, and its process from its start on."""
+    """One run of a sweep; it has a process once it is started."""
 
     settings: Settings = field(kw_only=True)
     message: str = ""
@@ -69,7 +69,7 @@ class SweptRun(FollowedRun):
     slot: Slot = Slot()
     process: Process = field(init=False, repr=False, compare=False)
     log_start: int = 0
-    """The log before it is of earlier executions."""
+    """The position in the log at which the output of this process begins."""
 
     @property
     def accuracy(self) -> str:
@@ -91,26 +91,26 @@ class SweptRun(FollowedRun):
 
     def start(self, slot: Slot, environment: Mapping[str, str], spawn: Spawn) -> None:
         """Start or continue the run."""
-        command = [sys.executable, "-P", "-m", "foster", *_words(RunFolder(self.folder), self.settings), "--quiet"]
+        command = [sys.executable, "-P", "-m", "foster", *_arguments(RunFolder(self.folder), self.settings), "--quiet"]
         with written(self.log), self.log.open("ab") as file:
             self.log_start = file.tell()
         self.process = spawn(command, {**environment, STOPS_WITH_INPUT: "1"}, self.log.absolute(), slot)
         self.state, self.slot = State.RUNNING, slot
 
-    def tell_to_stop(self, number: int) -> None:
-        """Ask the run to save and stop as after that signal, through its standard input."""
+    def request_stop(self, number: int) -> None:
+        """Ask the run through its standard input to save and stop, as after this signal."""
         with suppress(OSError):
             self.process.stdin.write(f"{number:d}\n".encode())
 
-    def let_go(self) -> None:
-        """Close the pipe; a run that is still running then stops. A cluster has the process's share of a machine back
-        when nothing refers to it."""
+    def release(self) -> None:
+        """Close the pipe, which stops a run that is still running, and drop the process. A cluster can then use its
+        share of the machine again."""
         with suppress(OSError):
             self.process.stdin.close()
         del self.process
 
     def ended(self, exit_code: int, was_stopped: bool) -> tuple[State, str]:
-        """The state of a run whose process ended with this exit code, and why, from the last line of its log."""
+        """The state of a run whose process ended with this exit code, and the reason: the last line of its log."""
         if exit_code == 0:
             return State.FINISHED, ""
         if was_stopped and exit_code - 128 in SIGNALS:
@@ -118,7 +118,7 @@ class SweptRun(FollowedRun):
         if exit_code > 0:
             return State.FAILED, _last_line(self.log, self.log_start) or f"exit code {exit_code}"
         if exit_code == LOST:
-            return State.KILLED if was_stopped else State.FAILED, "its machine is gone"
+            return State.KILLED if was_stopped else State.FAILED, "its machine was lost"
         # A process that a signal ends cannot save.
         message = f"ended by signal {-exit_code} ({signal.strsignal(-exit_code)})"
         if was_stopped and -exit_code in (*SIGNALS, signal.SIGKILL):
@@ -132,10 +132,10 @@ def find_slots(runs: Sequence[PlannedRun], jobs_per_gpu: int, jobs: int) -> list
 
 
 def needed_slots(runs: Sequence[PlannedRun], on_gpus: list[Slot], on_cpus: list[Slot]) -> list[Slot]:
-    """Those of the slots that some run needs; a DeviceError if a run needs a GPU and there is none."""
+    """The slots that some run needs. Raises DeviceError if a run needs a GPU and there is none."""
     wanted = {needs_gpu(run.settings, bool(on_gpus)) for run in runs}
     if True in wanted and not on_gpus:
-        raise DeviceError("device 'cuda' was asked for, but there is no GPU; use device=cpu or auto")
+        raise DeviceError("there is no GPU for device 'cuda'; use device=cpu or auto")
     return [*(on_gpus if True in wanted else ()), *(on_cpus if False in wanted else ())]
 
 
@@ -167,9 +167,9 @@ def spawn_here(command: Sequence[str], environment: Mapping[str, str], log: Path
     return spawned(command, {**environment, "CUDA_VISIBLE_DEVICES": slot.gpu or ""}, log)
 
 
-def _words(folder: RunFolder, settings: Settings) -> list[str]:
-    """The command that begins the run, or continues the one that the folder holds with these settings."""
-    # Written as they were checked: the file that they came from may change during the sweep.
+def _arguments(folder: RunFolder, settings: Settings) -> list[str]:
+    """The arguments of `foster` that start the run, or continue the run in the folder with these settings."""
+    # The checked settings are written, because the file that they came from may change during the sweep.
     settings_path = folder.path.with_name(f"{folder.path.name}.toml")
     write_text(settings_path, settings.toml())
     if not folder.holds_run:
@@ -185,13 +185,13 @@ def spawned(command: Sequence[str], environment: Mapping[str, str], log: Path) -
     with log.open("ab") as file:
         return subprocess.Popen(
             list(command),
-            # Unbuffered, and closed by the system when the sweep is killed: then the run stops as well.
+            # The system closes this pipe when the sweep is killed; the run then stops as well.
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=file,
             stderr=subprocess.STDOUT,
             env=dict(environment),
-            # The terminal's Ctrl-C would reach it as well, and two of them end a run at once.
+            # Otherwise the terminal's Ctrl-C would reach the run as a second signal, which ends it at once.
             start_new_session=True,
         )
 

@@ -30,44 +30,44 @@ from foster.system.locking import locked
 from foster.system.output import show
 from foster.system.signals import Stopped, received_signals, stop_on_signals
 
-SECONDS_BETWEEN_LOOKS = 0.25
+SECONDS_BETWEEN_POLLS = 0.25
 
 
 def placed(runs: Sequence[PlannedRun], out: Path) -> list[PlannedRun]:
     """The runs under the names of their folders in `out`.
 
-    A run with the same settings, plug-ins and data that is there already is continued, or skipped if it is finished.
-    Where another run has the name, the new one gets a suffix. Runs that differ only in where and how they compute are
-    the same, unless the sweep varies these settings. Settings that would make a run fail at once are refused here.
+    If `out` already has a run with the same settings, plug-ins and data, it is continued, or skipped if it is finished.
+    If another run has the name, the new one gets a suffix. Runs that differ only in where and how they compute are the
+    same, unless the sweep varies these settings. Settings that would make a run fail at once raise an error here.
     """
-    held = _held(out)
-    placed_runs = [replace(run, name=_name(run, out, held)) for run in runs]
+    existing = _existing(out)
+    placed_runs = [replace(run, name=_name(run, out, existing)) for run in runs]
     for run in placed_runs:
         _check(run, out)
-    beginning = [run.settings for run in placed_runs if not RunFolder(out / run.name).holds_run]
-    named = {(each.method, each.backbone, each.weights, each.options.unlabeled_source): each for each in beginning}
+    new = [run.settings for run in placed_runs if not RunFolder(out / run.name).holds_run]
+    named = {(each.method, each.backbone, each.weights, each.options.unlabeled_source): each for each in new}
     for settings in named.values():
         check_named(settings)
     return placed_runs
 
 
-def _held(out: Path) -> dict[str, Settings]:
+def _existing(out: Path) -> dict[str, Settings]:
     """The settings of all readable runs in `out`, by the names of their folders."""
     folders = sorted(path for path in out.iterdir() if path.is_dir()) if out.is_dir() else []
-    held = {}
+    existing = {}
     for folder in folders:
         try:
-            held[folder.name] = RunFolder(folder).settings()
+            existing[folder.name] = RunFolder(folder).settings()
         except FosterError:
             continue
-    return held
+    return existing
 
 
-def _name(run: PlannedRun, out: Path, held: Mapping[str, Settings]) -> str:
+def _name(run: PlannedRun, out: Path, existing: Mapping[str, Settings]) -> str:
     ours = run.settings
     same = [
         name
-        for name, settings in held.items()
+        for name, settings in existing.items()
         if settings.scenario == ours.scenario
         and differing_key(settings.nested(), ours.nested(), counted=run.varied) is None
         and not _reads_elsewhere(settings, ours)
@@ -77,11 +77,11 @@ def _name(run: PlannedRun, out: Path, held: Mapping[str, Settings]) -> str:
         # Of several, a finished one: it need not be trained again.
         return min(same, key=lambda name: (not RunFolder(out / name).is_finished, name != run.name, name))
     versions = "".join(plugins_used(ours).values())
-    return distinct_name(run.name, ours, versions) if run.name in held else run.name
+    return distinct_name(run.name, ours, versions) if run.name in existing else run.name
 
 
 def _reads_elsewhere(before: Settings, now: Settings) -> bool:
-    """Whether two runs have images of their own in two folders. If that of `before` is gone, it was moved."""
+    """Whether two runs read a user's images from two folders. If that of `before` no longer exists, it was moved."""
     folder, other = before.dataset_settings.folder, now.dataset_settings.folder
     return now.has_own_images and folder.is_dir() and folder.resolve() != other.resolve()
 
@@ -89,7 +89,7 @@ def _reads_elsewhere(before: Settings, now: Settings) -> bool:
 def _check(run: PlannedRun, out: Path) -> None:
     if run.settings.device.startswith("cuda:"):
         raise SettingsError(
-            f"device: '{run.settings.device}' cannot be chosen in a sweep, which hands out the GPUs itself; "
+            f"device: '{run.settings.device}' cannot be chosen in a sweep, which assigns the GPUs itself; "
             "use auto, cuda or cpu, and limit the GPUs with CUDA_VISIBLE_DEVICES"
         )
     folder = RunFolder(out / run.name)
@@ -115,8 +115,8 @@ def execute(
     from foster.sweep.cluster import LOCAL, connected
 
     # Both take seconds.
-    told = "starting Ray on this machine ..." if cluster == LOCAL else f"connecting to {cluster} ..."
-    print(told, file=sys.stderr, flush=True)
+    line = "starting Ray on this machine ..." if cluster == LOCAL else f"connecting to {cluster} ..."
+    print(line, file=sys.stderr, flush=True)
     with connected(cluster, jobs_per_gpu, jobs) as machines:
         sweep(runs, out, machines.slots(runs), machines.start, after_run)
 
@@ -130,9 +130,9 @@ def sweep(
 ) -> None:
     """Execute all runs that are not finished yet in folders below `out`, as many at a time as there are slots.
 
-    A run that fails does not stop the others; at the end a `TrainingError` names those that did. With `elsewhere` the
-    slots are on the machines of a cluster, which see the same folders. `after_run` is called when a run has finished;
-    without it, a table of all finished runs is shown at the end.
+    A run that fails does not stop the others; at the end a `TrainingError` names the first that did. With `elsewhere`,
+    the slots are on the machines of a cluster, which see the same folders. `after_run` is called when a run has
+    finished; without it, a table of all finished runs is shown at the end.
     """
     out = out.absolute() if elsewhere else out
     runs = placed(runs, out)
@@ -145,7 +145,7 @@ def sweep(
     show(*tables, f"{counts(swept)}; results: {out}")
     if received and any(run.state in (State.STOPPED, State.KILLED, State.WAITING) for run in swept):
         num_killed = sum(run.state is State.KILLED for run in swept)
-        lost = f"{counted(num_killed, 'run')} could not save and will go on from the last checkpoint"
+        lost = f"{counted(num_killed, 'run')} could not save and will continue from the last checkpoint"
         stopped = Stopped(received[0])
         stopped.add_hint(f"{lost if num_killed else 'all is saved'}; continue with the same command")
         raise stopped
@@ -180,9 +180,9 @@ def status_of(run: PlannedRun, out: Path) -> SweptRun:
     return swept
 
 
-def _check_data(asked: Sequence[Settings]) -> None:
+def _check_data(needed: Sequence[Settings]) -> None:
     """Read all data once, and download what is missing, before any run starts."""
-    different = {(each.dataset, each.data, each.photos, each.options.unlabeled_source): each for each in asked}
+    different = {(each.dataset, each.data, each.photos, each.options.unlabeled_source): each for each in needed}
     with stop_on_signals() as stop, progress_for() as listener:
         for settings in different.values():
             check_data(settings, Follower(listener, stop))
@@ -190,7 +190,7 @@ def _check_data(asked: Sequence[Settings]) -> None:
 
 
 class Display:
-    """Writes a line when a run starts, ends or has learned a task. A closed stream does not stop a sweep.
+    """Writes a line when a run starts, learns a task or ends. A closed stream does not stop a sweep.
 
     `foster watch` shows the runs live.
     """
@@ -247,34 +247,34 @@ class _Executor:
             while self._in_state(State.RUNNING) or (self._in_state(State.WAITING) and not self.received):
                 self._forward_signals()
                 if not self.received:
-                    self._start_what_fits()
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+                    self._start_waiting()
+                time.sleep(SECONDS_BETWEEN_POLLS)
                 ended = self._ended_runs()
                 self._display.show(self.runs)
                 if any(run.state is State.FINISHED for run in ended):
                     self.after_run()
         finally:
-            # After an error of the sweep itself, the runs that are left save and stop.
+            # After an error of the sweep itself, the remaining runs save and stop.
             for run in self._in_state(State.RUNNING):
-                run.let_go()
+                run.release()
 
     def _in_state(self, state: State) -> list[SweptRun]:
         return [run for run in self.runs if run.state is state]
 
     def _forward_signals(self) -> None:
-        """The first signal asks the runs to save and stop, each one after it ends them at once."""
+        """The first signal asks the runs to save and stop; the next one ends them at once."""
         for number in self.received[self.num_forwarded :]:
             self.num_forwarded += 1
             is_first = self.num_forwarded == 1
             if is_first:
-                self._display.say("stopping: the runs save where they are; press Ctrl-C again to end them at once")
+                self._display.say("stopping: the runs save and stop; press Ctrl-C again to end them at once")
             for run in self._in_state(State.RUNNING):
                 if is_first:
-                    run.tell_to_stop(number)
+                    run.request_stop(number)
                 else:
                     run.process.send_signal(signal.SIGKILL)
 
-    def _start_what_fits(self) -> None:
+    def _start_waiting(self) -> None:
         for run in self._in_state(State.WAITING):
             is_for_gpu = needs_gpu(run.settings, self._has_gpus)
             slot = next((slot for slot in self.free if (slot.gpu is not None) == is_for_gpu), None)
@@ -291,11 +291,11 @@ class _Executor:
             if exit_code is None:
                 continue
             ended.append(run)
-            run.let_go()
+            run.release()
             self.free.append(run.slot)
             if exit_code == LOST and not self.received:
                 run.state, run.is_continued = State.WAITING, True
-                self._display.say(f"{run.name}: its machine is gone; it goes on from its checkpoint elsewhere")
+                self._display.say(f"{run.name}: its machine was lost; it continues from its checkpoint on another")
             else:
                 run.state, run.message = run.ended(exit_code, was_stopped=bool(self.received))
         return ended
