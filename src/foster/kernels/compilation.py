@@ -90,7 +90,7 @@ def _gpu() -> int:
 
 @functools.cache
 def _has_gpu() -> bool:
-    return torch.cuda.is_available()  # cached: the question takes as long as a kernel launch
+    return torch.cuda.is_available()  # cached: the query takes as long as a kernel launch
 
 
 @functools.cache

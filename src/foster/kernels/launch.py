@@ -38,7 +38,7 @@ class Norm(NamedTuple):
 class Added(NamedTuple):
     """Maps [N, C, H, W] to add to a result that has `down` times fewer rows and columns, or `up` times more.
 
-    With `up`, result pixels between those of the maps stay as they are, as do channels that the maps do not have.
+    Nothing is added to channels that the maps do not have and, with `up`, to result pixels between those of the maps.
     """
 
     maps: Tensor

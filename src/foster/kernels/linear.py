@@ -16,8 +16,8 @@ from foster.kernels.compilation import start
 
 MOST_SIZE = 1024
 MOST_PRODUCTS = 2**24
-"""The largest size, and the largest number of multiplications. Above them arithmetic dominates the launches, and torch
-is faster."""
+"""The largest size, and the largest number of multiplications. For larger ones, arithmetic takes longer than
+the launches, and torch is faster."""
 
 
 def supports_linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> bool:

@@ -1,4 +1,4 @@
-"""Modules that run by our kernels if possible, and as plain torch modules otherwise."""
+"""Modules that use our kernels if possible, and otherwise run as plain torch modules."""
 
 import torch
 from torch import Tensor, nn
@@ -125,7 +125,7 @@ def is_fused(module: nn.Module) -> bool:
 def _fused_kind(module: nn.Module, maps: Tensor, layers: list[tuple[nn.Conv2d, nn.BatchNorm2d]]) -> str:
     """How `module`, a sequence of `layers`, runs on `maps`: "trained" or "frozen" by kernels, "none" as plain modules.
 
-    While it is traced, a module always runs as plain modules: tracers cannot look into our functions.
+    While it is traced, a module always runs as plain modules: tracers cannot trace our autograd functions.
     """
     if _is_traced() or not _computes_in_bfloat16(maps):
         return "none"

@@ -61,7 +61,7 @@ def weight_layout(channels, depth, warps_pixels, warps_channels):
 
 @constexpr_function
 def weight_shared_layout(channels, depth, warps_channels):
-    """The same in shared memory, ordered such that one 16-byte read gives a lane its operand A."""
+    """The weight in shared memory, ordered such that one 16-byte read gives a lane its operand A."""
     held, chosen = depth_bits(depth)
     unit = channels // (8 * warps_channels)
     bases = [[0, 1], [1, 0], [0, 2]] + [[0, c] for c in chosen] + [[unit, 0], [2 * unit, 0], [4 * unit, 0]]

@@ -44,8 +44,8 @@ def finish_statistics(
     num_channels = gl.num_programs(0)
     total, squares = sum_partials(partials, num_blocks, size, warps)
     mean = total * per_pixel
-    # E[x^2] - E[x]^2 loses less than the rounding of the values: these have 8 bits, their sums 24. The result must only
-    # not be negative.
+    # E[x^2] - E[x]^2 has a smaller rounding error than the values: these have 8 bits, their sums 24. But it can be
+    # negative.
     variance = relu(squares * per_pixel - mean * mean)
     deviation = gl.rsqrt(variance + eps)
     scale = gl.load(gamma + channel).to(gl.float32) * deviation

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
-"""AutoAugment's operations, a different one for each image of a batch. The kernel `measure` computes what an operation
-needs of the whole image, and `change` changes the pixels.
+"""AutoAugment's operations, a different one for each image of a batch. The kernel `measure` computes the
+numbers of the whole image that an operation needs, and `change` changes the pixels.
 
 Images are uint8 [n, 3, height, width] with `size` pixels. `choices` [n, 7] int64 has each image's operation, as its
 position in the list of operations (-1: none), and its up to six integer parameters; `numbers` [n] float64 has its

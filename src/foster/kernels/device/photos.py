@@ -46,7 +46,7 @@ def crop_and_resize(addresses, boxes, output, size, out_height, out_width, block
     green = tl.zeros([block], tl.float32)
     blue = tl.zeros([block], tl.float32)
     total = tl.zeros([block], tl.float32)
-    # The most pixels under a triangle, from the first one on.
+    # The largest number of pixels under a triangle, counted from the first one.
     num_y = tl.ceil(2.0 * reach_y).to(tl.int32)
     num_x = tl.ceil(2.0 * reach_x).to(tl.int32)
     for offset_y in range(num_y):
