@@ -82,7 +82,7 @@ def balanced_distillation_of_paper(logits: Tensor, teacher_logits: Tensor, weigh
 def recalled(logits: Tensor, first_logits: Tensor) -> Tensor:
     """`logits` in which the first classes keep their total probability, divided among them as in `first_logits`.
 
-    log S(.)_y = log S(z)_group + log S(z_first)_y for a class y of the first task; the other logits stay as they are.
+    log S(.)_y = log S(z)_group + log S(z_first)_y for a class y of the first task; the other logits do not change.
     """
     group, others = logits.tensor_split([first_logits.shape[1]], dim=1)
     divided = F.log_softmax(first_logits, dim=1) + group.logsumexp(1, keepdim=True)

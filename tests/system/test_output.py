@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from foster.system.output import complain, echo, escaped, json_text, show
+from foster.system.output import echo, escaped, json_text, print_stderr, show
 
 
 def test_a_complaint_is_one_printable_line_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    complain("a bundle\nof '\x1b[31m' and '\ud800'")
+    print_stderr("a bundle\nof '\x1b[31m' and '\ud800'")
     assert capsys.readouterr() == ("", "foster: a bundle of '\ufffd[31m' and '\ufffd'\n")
 
 

@@ -19,10 +19,10 @@ from foster.system.processes import (
     barrier,
     check_divides,
     gathered,
+    is_first_process,
     joined,
     local_device,
     process_group,
-    speaks,
     stop_together,
 )
 from foster.system.signals import Stopped, StopRequest
@@ -46,7 +46,7 @@ def test_alone_everything_stays_as_it_is() -> None:
         assert add_up(values) is values
         assert gathered(values, [3])[0] is values
         check_divides(7)
-    assert speaks()
+    assert is_first_process()
 
 
 def test_equal_parts_cover_the_whole_once() -> None:
@@ -59,7 +59,7 @@ def test_each_of_several_on_a_machine_takes_a_gpu_of_its_own(monkeypatch: pytest
     monkeypatch.setenv("LOCAL_RANK", "3")
     monkeypatch.setenv("RANK", "3")
     assert [local_device(name) for name in ("cuda", "cuda:0", "cpu")] == ["cuda:3", "cuda:0", "cpu"]
-    assert not speaks()
+    assert not is_first_process()
 
 
 def _member(results: Any) -> None:

@@ -14,8 +14,8 @@ from typer.core import TyperCommand, TyperGroup
 from foster.cli import bundles, demo, experiments, listing, photos, reports, serving
 from foster.errors import FosterError, words_of
 from foster.system.files import user_path
-from foster.system.output import complain, drop_unwritable_output
-from foster.system.processes import speaks
+from foster.system.output import drop_unwritable_output, print_stderr
+from foster.system.processes import is_first_process
 from foster.system.signals import Stopped, ending_on_signals
 
 INTERRUPTED, READER_LEFT = 130, 141
@@ -51,8 +51,8 @@ def one_line() -> Iterator[None]:
 
 def _leave(exit_code: int, line: str = "") -> NoReturn:
     drop_unwritable_output()
-    if line and speaks():
-        complain(line)
+    if line and is_first_process():
+        print_stderr(line)
     sys.exit(exit_code)
 
 

@@ -99,7 +99,7 @@ def resume(
     if run_folder.holds_run and run_folder.is_finished:
         if overrides:
             run_folder.check_same(run_folder.settings(overrides, plugins=plugins, trusts_plugins=trusts_plugins))
-        output.complain(f"'{folder}' is finished; nothing is left to do")
+        output.print_stderr(f"'{folder}' is finished; nothing is left to do")
     else:
         settings = run_folder.settings(overrides or [], plugins=plugins, trusts_plugins=trusts_plugins)
         if data is not None:
@@ -112,9 +112,9 @@ def resume(
 def _show_results(path: Path) -> None:
     from foster.experiment.results import RESULTS, read_result
     from foster.reports.tables import accuracy_grids, shown
-    from foster.system.processes import speaks
+    from foster.system.processes import is_first_process
 
-    if speaks():
+    if is_first_process():
         output.show(shown(accuracy_grids([read_result(path / RESULTS)])), f"results: {path / RESULTS}")
 
 
@@ -140,7 +140,7 @@ def train(
             raise
         except FosterError as error:
             if not team.is_first:  # the first process may only report that this one has ended
-                output.complain(f"process {team.rank}: {error}")
+                output.print_stderr(f"process {team.rank}: {error}")
             raise
 
 

@@ -55,7 +55,7 @@ class Network(nn.Module):
     """One or more backbones (`branches`), and a head on their concatenated features.
 
     A network never changes its size: the methods `with_...` return a new one, which shares only frozen branches with
-    this one. Which parts of the new network are frozen does not depend on what is frozen here.
+    this one. Which parts of the new network are frozen does not depend on those of this one.
     """
 
     def __init__(self, branches: Iterable[Backbone], head: Head | CosineHead | ClosedFormHead) -> None:

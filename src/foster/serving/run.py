@@ -8,7 +8,7 @@ from typing import Any
 
 from foster.errors import FolderError, FosterError, SettingsError, words_of
 from foster.serving.options import Options
-from foster.system.output import complain
+from foster.system.output import print_stderr
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,9 @@ def _check(options: Options) -> None:
     if options.feedback and options.feedback.resolve().is_relative_to(options.path.resolve()):
         raise FolderError(f"'{options.feedback}' lies inside '{options.path}'; keep feedback and bundles apart")
     if not options.token and options.host not in ("127.0.0.1", "::1", "localhost"):
-        complain(f"warning: anybody who reaches {options.host}:{options.port} may use it; --token SECRET prevents that")
+        print_stderr(
+            f"warning: anybody who reaches {options.host}:{options.port} may use it; --token SECRET prevents that"
+        )
 
 
 def _listening(options: Options) -> socket.socket:

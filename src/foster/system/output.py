@@ -40,7 +40,7 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     print(shown, end="\n" if nl else "", file=sys.stderr if err else sys.stdout, flush=True)
 
 
-def complain(line: str) -> None:
+def print_stderr(line: str) -> None:
     """Print one line on standard error; errors of a closed stream are ignored."""
     with suppress(OSError):
         print(f"foster: {printable(' '.join(line.split()))}", file=sys.stderr, flush=True)

@@ -53,8 +53,8 @@ def process_group() -> ProcessGroup:
     return ProcessGroup(distributed.get_rank(), distributed.get_world_size())
 
 
-def speaks() -> bool:
-    """Whether this process prints: only rank 0 does."""
+def is_first_process() -> bool:
+    """Whether this is rank 0, the only process that prints; known before the group is joined."""
     return os.environ.get("RANK", "0") == "0"
 
 

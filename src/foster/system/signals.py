@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHOW_CURSOR = "\x1b[?25h"
 
 STOPS_WITH_INPUT = "FOSTER_STOPS_WITH_INPUT"
-"""Set by a sweep in the environment of its runs: they stop when their standard input, a pipe, says so or ends."""
+"""Set by a sweep in the environment of a run, which then reads requests to stop from its standard input, a pipe."""
 
 
 class Stopped(Exception):  # noqa: N818 (it is no error)

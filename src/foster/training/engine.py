@@ -66,8 +66,8 @@ def in_batches(
 
 @dataclass(frozen=True)
 class Engine:
-    """How networks run. `compile`, `capture` and `kernels` switch the accelerators of training; `resident` says whether
-    its images stay on the device."""
+    """How networks run. `compile`, `capture` and `kernels` switch the accelerators of training; `resident` decides
+    whether its images stay on the device."""
 
     device: torch.device
     mean: tuple[float, ...]
