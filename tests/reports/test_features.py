@@ -24,7 +24,7 @@ def test_tsne_has_a_panel_a_task_and_one_colour_a_class(kept_runs):
 
 
 def test_tsne_has_a_row_a_run_and_a_legend_for_each_class_order_with_its_own_names(kept_runs, monkeypatch):
-    monkeypatch.setattr(features, "_laid_out", lambda archive, task, classes: (np.zeros((6, 2)), np.arange(6)))
+    monkeypatch.setattr(features, "_tsne_positions", lambda archive, task, classes: (np.zeros((6, 2)), np.arange(6)))
     archives = open_archives([kept_runs["finetune"], kept_runs["foster"]])
     archives[1].class_names = archives[1].class_names[::-1]
     figure = tsne_figure(archives)

@@ -29,5 +29,5 @@ def test_a_bundle_has_figures_of_its_own(bundle):
 def test_wrong_kinds_and_numbers_are_one_line(kept_runs):
     with pytest.raises(SettingsError, match="'confusion'"):
         figure("confusoin", [kept_runs["foster"]])
-    with pytest.raises(DataError, match="not of 2"):
+    with pytest.raises(DataError, match="not 2"):
         figure("exemplars", list(kept_runs.values()))

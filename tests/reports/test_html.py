@@ -42,7 +42,7 @@ Opened = Callable[..., tuple[Any, list[str]]]
 def run_report(kept_runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     write = partial(write_report, kept_runs.values())
     places = (np.zeros((6, 2)), np.arange(6))  # t-SNE has tests of its own
-    with mock.patch("foster.reports.features._laid_out", return_value=places):
+    with mock.patch("foster.reports.features._tsne_positions", return_value=places):
         return made_once(tmp_path_factory, "run-report", lambda folder: write(folder / "runs.html")) / "runs.html"
 
 
@@ -248,7 +248,7 @@ def test_runs_are_shown_by_class_where_their_classes_came_in_one_order(kept_runs
     runs = open_archives([kept_runs["finetune"], other])
     assert len(_class_rows(page, runs)) == 6
     assert page.class_columns == [runs[0].name]
-    assert page.missing == ["accuracy by class of other: its classes, or their order, are others"]
+    assert page.missing == ["accuracy by class of other: it has other classes or another class order"]
     assert _run_part(page, runs[0], is_alone=False)["figures"] == []
     assert not any("grad-cam" in line for line in page.missing), "only boosting has something to explain"
     (boosted,) = open_archives([kept_runs["foster"]])

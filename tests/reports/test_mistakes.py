@@ -11,7 +11,7 @@ from foster.errors import DataError
 from foster.learner.learner import Learner
 from foster.networks import build_backbone
 from foster.reports.archive import open_archives
-from foster.reports.mistakes import calibration_figure, class_rows, confused_pairs, surest_mistakes
+from foster.reports.mistakes import calibration_figure, class_rows, confused_pairs, most_confident_mistakes
 
 
 def test_rows_tell_accuracy_and_what_a_class_is_taken_for():
@@ -56,12 +56,12 @@ def test_a_photo_without_an_answer_is_no_mistake(bundle, monkeypatch):
     (archive,) = open_archives([bundle])
     predicted, confidence = archive.tested_answers()
     monkeypatch.setattr(archive, "tested_answers", lambda: (np.full_like(predicted, -1), confidence))
-    assert surest_mistakes(archive) == ([], 0)
+    assert most_confident_mistakes(archive) == ([], 0)
 
 
-def test_the_surest_mistakes_come_first(bundle):
+def test_the_most_confident_mistakes_come_first(bundle):
     (archive,) = open_archives([bundle])
-    found, num_wrong = surest_mistakes(archive, limit=5)
+    found, num_wrong = most_confident_mistakes(archive, limit=5)
     assert [one.confidence for one in found] == sorted((one.confidence for one in found), reverse=True)
     labels, predicted = archive.predictions()
     assert num_wrong == int((labels != predicted).sum())
@@ -84,7 +84,7 @@ def test_in_closed_form_answers_and_their_confidence_are_those_without_the_photo
     assert len(kept) == 16, "some are kept"
     assert (kept >= 0).all()
     assert ((confidence >= 0.25) & (confidence <= 1)).all(), "the best of four classes"
-    found, num_wrong = surest_mistakes(archive)
+    found, num_wrong = most_confident_mistakes(archive)
     assert len(found) == num_wrong == int((kept_labels != kept).sum()) <= int((labels != predicted).sum())
     with pytest.raises(DataError, match="in closed form"):
         calibration_figure(archive)

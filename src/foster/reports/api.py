@@ -29,36 +29,38 @@ class Result(RunResult):
     - `forgetting`: how far each earlier task fell from its best to its last accuracy, on average, in points
     - `new_accuracy[t]`, `old_accuracy[t]`: after task t, on the test images of task t and of those before it
     - `variants`: the same numbers of other networks and classifiers that were evaluated
-    - `params`, `memory_bytes`, `train_seconds`: what it took
+    - `params`, `memory_bytes`, `train_seconds`: numbers of parameters, of bytes kept between tasks, and of seconds
     - `finished`: False for a run in progress or interrupted, whose results are those of the tasks so far
-    - `settings`: all that decided what the run did, as in its settings file, without paths
+    - `settings`: all settings of the run, as in its settings file, without paths
     """
 
     _network: "Network | None" = None
 
     @classmethod
     def of(cls, run: RunResult, network: "Network | None" = None) -> Self:
-        """The result of the run; without a `network`, that is loaded from the folder on demand."""
+        """The result of the run; without a `network`, it is loaded from the folder when it is needed."""
         return cls(**vars(run), _network=network)
 
     @cached_property
     def network(self) -> "Network":
         """The network after the last task, in eval mode: normalised images `[N, 3, H, W]` to logits and features.
 
-        That of a run which was read from a folder comes from its last checkpoint, on the CPU.
+        If the result was read from a folder, the network is loaded from the last checkpoint, on the CPU.
         """
         if self._network is not None:
             return self._network.eval()
         from foster.reports.archive import RunArchive
 
         if not self.finished:
-            # Its checkpoints may be those of the middle of a task, and another process may be writing them.
-            raise DataError(f"the run in '{self.path.parent}' is not finished; its network is there when it is")
+            # Its checkpoints may be from the middle of a task, and another process may be writing them.
+            raise DataError(f"the run in '{self.path.parent}' is not finished; its network is available at its end")
         return RunArchive(self).network().eval()
 
     def network_after(self, task: int, variant: str | None = None) -> "nn.Module":
-        """The network of the result after a task, the first being 0, or that of another variant, such as FOSTER's
-        "boosted"; of a run with `keep_networks=true`, whose folder has them."""
+        """The network of the result after a task, counted from 0, or of another variant, such as FOSTER's "boosted".
+
+        The run must have the setting `keep_networks=true`, which keeps these networks in its folder.
+        """
         from foster.reports.archive import RunArchive
 
         return RunArchive(self).network_after(task, variant).eval()
@@ -81,7 +83,7 @@ class Result(RunResult):
 
 
 class Results(list[Result]):
-    """A list of results, which can be looked at together; a notebook shows it as a table.
+    """A list of results, with one figure and one table of all; a notebook shows the table.
 
     ```python
     results = foster.Results(foster.run("digits", method=method) for method in ("replay", "foster"))
@@ -91,20 +93,20 @@ class Results(list[Result]):
 
     def figure(self, title: str | None = None) -> "Figure":
         """Accuracy curves of all results in one matplotlib figure: a panel for each scenario, augmentation and class
-        order, a curve for each method. Runs that differ by their seed alone become a mean with a band."""
+        order, a curve for each method. Runs that differ in their seed alone become a mean with a band."""
         from foster.reports.curves import accuracy_figure
 
         return accuracy_figure(self, title)
 
     def table(self) -> str:
-        """Accuracy after each task, a row a method, as text."""
+        """Accuracy after each task as text, with a row for each run and for each other variant of its method."""
         from foster.reports.tables import accuracy_grids, shown
 
         return plain_text(shown(accuracy_grids(self))).rstrip()
 
     def records(self) -> list[dict[str, Any]]:
-        """A flat dict for each run: what it is, its numbers, its accuracy after each task, and each setting that is not
-        the preset's in some run, by dotted key, such as `replay.later.learning_rate`.
+        """A flat dict for each run: its name, its numbers, its accuracy after each task, and each setting that differs
+        from the preset in some run, by dotted key, such as `replay.later.learning_rate`.
 
         `pandas.DataFrame(results.records())` is a table of them.
         """
@@ -117,7 +119,7 @@ class Results(list[Result]):
 
 
 def load_results(*folders: str | Path) -> Results:
-    """The results of every run in the folders or below; a results file is taken as it is.
+    """The results of all runs in or below the folders; a path may also be a results file.
 
     `foster.load_results("runs")` finds all runs in `runs/`, `foster.load_results("runs/wa", "runs/der")` those two.
     """

@@ -1,4 +1,4 @@
-"""Runs and bundles, read for figures and reports. Parts are read on demand."""
+"""Runs and bundles, read for figures and reports. Parts are read when they are used."""
 
 import tempfile
 from collections.abc import Iterable
@@ -66,7 +66,7 @@ class RunArchive:
 
     @cached_property
     def settings(self) -> Settings:
-        # A stranger's settings may name any place, so pixels are kept in the system's temporary folder.
+        # A stranger's settings may name any folder, so pixels are kept in the system's temporary folder.
         computing = EngineSettings(photo_cache=tempfile.gettempdir())
         settings = RunFolder(self.folder).settings().model_copy(update={"engine": computing})
         return settings.model_copy(update={"data": str(self._data)}) if self._data else settings
@@ -93,14 +93,14 @@ class RunArchive:
 
     @cached_property
     def scenario(self) -> Scenario:
-        asked, published = self.settings.dataset_settings, self.settings.facts.published
+        dataset, published = self.settings.dataset_settings, self.settings.facts.published
         try:
-            if published and not complete_folder(published, asked.folder):
-                raise DataError(f"no files of {self.settings.dataset} in '{asked.folder}'")
+            if published and not complete_folder(published, dataset.folder):
+                raise DataError(f"no files of {self.settings.dataset} in '{dataset.folder}'")
             return load_scenario(self.settings)
         except FosterError as error:
             raise DataError(
-                f"the images of '{self.folder}' are not here: {error}; say where with --data, from Python data=..."
+                f"the images of '{self.folder}' are missing: {error}; set their folder with --data, in Python data=..."
             ) from None
 
     def predictions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -166,9 +166,9 @@ class RunArchive:
 
 
 class BundleArchive:
-    """A bundle: what it holds out takes the place of test images.
+    """A bundle, whose held-out images take the place of test images.
 
-    In closed form nothing is held out: each photo is predicted by the classifier without it (leave-one-out).
+    In closed form no image is held out: each photo is predicted by a classifier of all others (leave-one-out).
     """
 
     scenario_name = ""
@@ -176,7 +176,7 @@ class BundleArchive:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.name = printable(folder.resolve().name)  # whoever reads it later has another 'current'
+        self.name = printable(folder.resolve().name)  # the link 'current' may lead to another bundle later
         self.manifest = read_manifest(folder)
         self.method = self.manifest.method
         self.class_names, self.task_sizes = self.manifest.classes, self.manifest.task_sizes
@@ -188,13 +188,13 @@ class BundleArchive:
     @property
     def _knowledge(self) -> Knowledge:
         knowledge = self.learner.knowledge
-        assert knowledge is not None, "a bundle knows something"
+        assert knowledge is not None, "a loaded bundle has knowledge"
         return knowledge
 
     @property
     def _store(self) -> FeatureStore:
         store = self._knowledge.store
-        assert store is not None, "a bundle in closed form is not loaded without"
+        assert store is not None, "a bundle in closed form has features"
         return store
 
     @property
@@ -203,19 +203,19 @@ class BundleArchive:
 
     @cached_property
     def tested(self) -> ImageSet:
-        """The held-out images; in closed form the photos that are kept."""
+        """The held-out images; in closed form, the kept photos."""
         if self.is_closed_form:
             return self.exemplars()
         images = self._knowledge.images_of(self._knowledge.held_out)
         if not len(images):
-            raise DataError(f"bundle '{self.folder}' holds no images out; training=fast and training=standard do")
+            raise DataError(f"bundle '{self.folder}' has no held-out images; training=fast and standard hold some out")
         return images
 
     @cached_property
     def probabilities(self) -> NDArray[np.float32]:
         """Probabilities of the held-out images, `[N, num_classes]`."""
         if self.is_closed_form:
-            raise DataError(f"bundle '{self.folder}' holds no images out: it is learned in closed form")
+            raise DataError(f"bundle '{self.folder}' has no held-out images: it is learned in closed form")
         values: NDArray[np.float32] = self.learner.classifier().probabilities(self.tested.stack).numpy()
         return values
 
@@ -224,12 +224,14 @@ class BundleArchive:
             return self.tested.labels.numpy(), self.probabilities.argmax(1)
         is_measured = self._store.answers >= 0
         if not bool(is_measured.any()):
-            raise DataError(f"bundle '{self.folder}' keeps no features, on which its accuracy is measured")
+            raise DataError(f"bundle '{self.folder}' keeps no features, without which its accuracy cannot be measured")
         return self._store.labels[is_measured].numpy(), self._store.answers[is_measured].numpy()
 
     def tested_answers(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The predicted class ids of the images of `tested`, and how probable each is. In closed form they are those of
-        a classifier of all other photos; -1 and NaN where there is none."""
+        """The predicted class ids of the images of `tested`, and their probabilities.
+
+        In closed form, each photo is predicted by a classifier of all others; -1 and NaN if there is none.
+        """
         if not self.is_closed_form:
             return self.probabilities.argmax(1), self.probabilities.max(1)
         store = self._store
@@ -268,11 +270,11 @@ def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archi
     archives: list[Archive] = []
     for path in without_notes(user_path(path) for path in paths):
         if any((folder / MANIFEST).exists() for folder in (path, path / "current")):
-            archives.append(BundleArchive(path))  # a folder of bundles is refused, with the link as advice
+            archives.append(BundleArchive(path))  # for a folder of bundles, the error names its link 'current'
         else:
             archives += [RunArchive(result, data) for result in find_results([path])]
     names = [archive.name for archive in archives]
-    # Runs of one method are told apart by their settings and seeds, else by their files.
+    # Runs of one method are named by their settings and seeds, or by their files if these are equal.
     alike = [run for run in archives if isinstance(run, RunArchive) and names.count(run.name) > 1]
     names = run_names([run.result for run in alike])
     for run, name in zip(alike, names, strict=True):

@@ -22,9 +22,9 @@ INK, HELD_OUT, WRONG = (30, 30, 30), (0, 90, 200), (190, 30, 30)
 Colour = tuple[int, int, int]
 
 MOST_KEPT = 10_000
-"""How many kept images a sheet shows."""
+"""The most kept images on a sheet."""
 MOST_PICTURES = 600
-"""Most pictures on a sheet; the table and the JSON have all findings."""
+"""The most pictures of findings on a sheet; the table and the JSON have all findings."""
 
 CAPTION_LENGTH = 13
 """The most letters of a caption."""
@@ -39,7 +39,7 @@ class Tile(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A heading, and a row or more of pictures."""
+    """A heading, and rows of pictures."""
 
     heading: str
     tiles: Sequence[Tile]
@@ -72,7 +72,7 @@ def draw_sheet(bundle: Bundle, path: Path) -> None:
             )
             for entry in entries
         ]
-        # The id tells classes apart whose names are in a script that the font lacks.
+        # The id distinguishes classes whose names have letters that no font has.
         sections.append(Section(f"{class_id:04d}  {counted(len(entries), 'image')} of {name}", tiles))
     legend = [("black ids: learned from", INK), ("blue ids: held out, never learned from", HELD_OUT)]
     draw_sections(sections, legend, path)
@@ -106,7 +106,7 @@ def draw_check(report: CheckReport, path: Path) -> int:
 
 
 def _photo_tile(photo: Photo, looks_like: str | None = None) -> Tile:
-    """The photo above its class and file, or above its class and the one that it probably belongs to."""
+    """The photo above its class and file, or above its class and the class that it looks like."""
     if looks_like is not None:
         half = CAPTION_LENGTH // 2
         return Tile(partial(_picture, photo.item), f"{photo.label[:half]} > {looks_like[:half]}")
@@ -116,7 +116,7 @@ def _photo_tile(photo: Photo, looks_like: str | None = None) -> Tile:
 
 
 def _picture(item: ImageLike) -> Image.Image:
-    """The decoded photo; a grey square where it cannot be read."""
+    """The decoded photo; a grey square if it cannot be read."""
     try:
         return decode(item, TILE)
     except ImageError:
@@ -124,7 +124,7 @@ def _picture(item: ImageLike) -> Image.Image:
 
 
 def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colour]], path: Path) -> None:
-    """All sections below each other, and the legend."""
+    """Write a PNG of all sections, one below the other, and the legend."""
     pitch_x, pitch_y = TILE + MARGIN, TILE + TEXT_HEIGHT + MARGIN
     num_rows = [-(-len(section.tiles) // NUM_COLUMNS) for section in sections]
     height = sum(rows * pitch_y + 2 * TEXT_HEIGHT for rows in num_rows) + MARGIN + 2 * TEXT_HEIGHT
@@ -138,7 +138,7 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
             row, column = divmod(position, NUM_COLUMNS)
             x, y = MARGIN + column * pitch_x, top + row * pitch_y
             picture = _tile(tile.picture())
-            sheet.paste(picture, (x, y + TILE - picture.height))  # its caption stands right below it
+            sheet.paste(picture, (x, y + TILE - picture.height))  # its caption is right below it
             write((x, y + TILE), tile.caption, tile.colour, 10)
         top += rows * pitch_y + TEXT_HEIGHT // 2
     for position, (text, colour) in enumerate(legend):
@@ -149,7 +149,7 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
 
 
 def _write(draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, colour: Colour, size: int) -> None:
-    """Write the text; each part of it in the first font that has its letters. Pillow itself takes one font a text."""
+    """Write each part of the text in the first font that has its letters. Pillow itself uses one font for a text."""
     fonts = _fonts(size)
     usual = fonts[0][0]
     x, baseline = float(place[0]), place[1] + usual.getmetrics()[0]
@@ -173,7 +173,7 @@ def _fonts(size: int) -> list[tuple[ImageFont.FreeTypeFont, frozenset[int]]]:
 
 
 def _tile(image: Image.Image) -> Image.Image:
-    """The picture in a square, small ones with visible pixels."""
+    """The picture, scaled to the size of a tile. Small pictures are enlarged without smoothing."""
     scale = TILE / max(image.size)
     size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
     return image.resize(size, Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BILINEAR)

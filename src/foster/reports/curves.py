@@ -1,5 +1,4 @@
-"""Accuracy after each task: a panel for the runs that can be compared, and a curve for each recipe, labelled at its
-end."""
+"""Accuracy after each task: a panel for runs that can be compared, with a labelled curve for each method and recipe."""
 
 import itertools
 import math
@@ -64,7 +63,7 @@ class Curve:
 
     @property
     def average(self) -> float:
-        """Average incremental accuracy; NaN where the curve does not begin with the first task."""
+        """Average incremental accuracy; NaN if the curve does not begin with the first task."""
         return statistics.fmean(self.mean)
 
     @property
@@ -74,28 +73,28 @@ class Curve:
         number = f"average {self.average:.1f}" if self.is_finished and math.isfinite(self.average) else ""
         number = number if self.has_average else f"last {last:.1f}"
         runs = f" (n = {self.num_runs})" if self.num_runs > 1 and number else ""
-        # Spaces at which no line is broken.
+        # Lines are not broken at these spaces.
         numbers = f"{number}{runs}".replace(" ", "\u00a0")
         return End(last, f"{self.label}  {numbers}".rstrip(), self.look, is_bold=self.is_result)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves that can be compared, the best average first; `note` says what is left out."""
+    """Curves that can be compared, the best average first, and a `note` on them."""
 
     title: str
     curves: list[Curve]
     note: str
     of_what: str = ""
-    """The images that the accuracy is measured on; by default all so far."""
+    """The images that the accuracy is measured on; by default all test images so far."""
 
 
 def accuracy_figure(results: Sequence[RunResult], title: str | None = None) -> Figure:
     """Accuracy on all classes seen against their number: a panel for each scenario, augmentation and class order, a
     curve for each method and recipe.
 
-    Runs that differ in their seed alone become their mean with a band of one sample standard deviation. Other variants
-    of a run are thin dashed curves. The gap between the two best is written where they end.
+    Runs that differ in their seed alone become one curve: their mean, with a band of one sample standard deviation.
+    Other variants of a run are thin dashed curves. The gap between the two best is written at their ends.
     """
     return _figure(panels(results), title)
 
@@ -125,8 +124,8 @@ def new_old_figure(results: Sequence[RunResult]) -> Figure:
 def variants_figure(named: Mapping[str, Sequence[RunResult]], title: str) -> Figure:
     """Accuracy on all classes seen: a panel for each scenario, a curve for each group of runs under its given name.
 
-    Where the groups are of several methods, each has the colour of its method; else a colour of its own. Other variants
-    of a run are drawn where there is one group, or where the groups are methods.
+    Groups of several methods have the colours of their methods; groups of one method have different colours. Other
+    variants of a run are drawn if there is one group, or if the groups have the names of methods.
     """
     named = {name: runs for name, runs in named.items() if runs}
     methods = {name: runs[0].method for name, runs in named.items()}
@@ -192,7 +191,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
             linestyle=look.line_style,
             linewidth=points(2.0 if curve.is_result else 1.2),
             marker=look.marker,
-            # Fifty markers on one curve hide it; a star is mostly its white edge.
+            # Many markers would hide the curve. Stars are larger, because their white edge covers most of them.
             markevery=max(1, len(curve.mean) // 10),
             markersize=points(10 if look.marker == "*" else 6),
             markeredgecolor=GROUND,
@@ -214,7 +213,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
-    """Write how far the best curve ends above the next, where there is room."""
+    """Write the gap between the ends of the two best curves, if it is wide enough."""
     ends = [curve.mean[-1] for curve in curves if curve.is_result and curve.is_finished and not curve.is_bound]
     low, high = axes.get_ylim()
     if len(ends) < 2 or len(curves[0].mean) < 2:
@@ -231,7 +230,7 @@ def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
 
 
 def _note(groups: Sequence[Group]) -> str:
-    """What a reader must know to compare the curves."""
+    """How many groups are drawn, and what the band is."""
     drawn = groups[:MOST_DRAWN]
     notes = [f"the best {len(drawn)} of {len(groups)} by their averages"] if len(groups) > len(drawn) else []
     notes += ["band: one standard deviation"] if any(len(group.runs) > 1 for group in drawn) else []
@@ -253,7 +252,7 @@ def looks_of(named: Iterable[tuple[str, str]]) -> dict[str, Look]:
 
 def _curves(label: str, runs: Sequence[RunResult], look: Look) -> Iterator[Curve]:
     """The curves of the variants of these runs, then that of the result."""
-    # A line through a single point would not be seen.
+    # A line through a single point is not visible.
     dashed = Look(look.colour, "" if len(runs[0].classes_seen) > 1 else look.marker, "--")
     for name in dict.fromkeys(name for run in runs for name in run.shown_variants):
         accuracies = [run.variants[name].accuracy for run in runs if name in run.variants]

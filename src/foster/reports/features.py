@@ -37,10 +37,10 @@ MARKERS = "o^"
 
 @styled()
 def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
-    """A row a run, a panel a task: features of test images as t-SNE lays them out.
+    """t-SNE of the features of test images: a row for each run, a panel for each task.
 
-    The classes, at most 20, evenly spread over the order of arrival, have the same colours in all panels; each appears
-    once it was learned. Where the runs have different classes or class orders, each row has its own legend.
+    At most 20 classes are shown, evenly spread over the order of arrival, each from the task in which it is learned. A
+    class has the same colour in all panels. If runs have different classes or class orders, each row has its legend.
     """
     if any(archive.task_sizes != archives[0].task_sizes for archive in archives):
         raise DataError("the runs of a t-SNE figure must have the same tasks")
@@ -57,7 +57,7 @@ def tsne_figure(archives: Sequence[RunArchive]) -> Figure:
     panels = grid_of_axes(figure, len(tasks) * len(archives), len(tasks))
     for panel, axes in enumerate(panels):
         archive, task = archives[panel // len(tasks)], tasks[panel % len(tasks)]
-        places, labels = _laid_out(archive, task, chosen[chosen < ends[task]])
+        places, labels = _tsne_positions(archive, task, chosen[chosen < ends[task]])
         for rank, class_id in enumerate(chosen):
             of_class = places[labels == class_id]
             colour, marker, name = COLOURS[rank % 10], MARKERS[rank // 10], archive.class_names[class_id]
@@ -91,13 +91,13 @@ def head_weight(archive: Archive) -> Tensor:
     """The rows of the head, one for each class, `[num_classes, feature_size]`."""
     head = archive.network().head
     if not isinstance(head, Head) or isinstance(head, RootHead):
-        raise DataError(f"'{archive.name}' has no norms to compare: its head compares directions or is computed")
+        raise DataError(f"'{archive.name}' has no norms to compare: its head is a cosine head or in closed form")
     return head.weight.detach()
 
 
 @styled()
 def head_norm_figure(archives: Sequence[Archive]) -> Figure:
-    """A panel a run or bundle: the norm of each class's row of the head, in order of arrival, and each task's mean.
+    """A panel for each run or bundle: the norm of the head's row of each class, in order of arrival, and task means.
 
     If the rows of the last task are the longest, the head is biased towards new classes. A head without norms, such as
     a cosine head, is left out if there are others.
@@ -135,7 +135,7 @@ def _draw_norms(axes: Axes, archive: Archive, norms: NDArray[np.float32]) -> Non
         axes.set_xticks(range(len(norms)), names, size=points(8), rotation=90 if is_narrow() else 0)
 
 
-def _laid_out(
+def _tsne_positions(
     archive: RunArchive, task: int, classes: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """t-SNE positions `[N, 2]` and labels `[N]` of some test images of these classes, by the network after `task`."""
@@ -146,8 +146,8 @@ def _laid_out(
     some = test.select(torch.cat(members))
     features = normalize(archive.infer(archive.network_after(task), some.stack).features, dim=1).numpy()
     perplexity = max(2.0, min(30.0, (len(features) - 1) / 3))
-    laid_out = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(features)
-    return laid_out, some.labels.numpy()
+    positions = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(features)
+    return positions, some.labels.numpy()
 
 
 @styled()
@@ -176,12 +176,12 @@ def _draw_losses(axes: Axes, archive: RunArchive) -> None:
     middles = [(start + end) / 2 for start, end in zip(starts, [*starts[1:], len(epochs)], strict=True)]
     if len(starts) <= 12:
         for start, middle in zip(starts, middles, strict=True):
-            task = f"task {epochs[start].task + 1}"  # a first task that was taken over has no epochs
+            task = f"task {epochs[start].task + 1}"  # a first task that was copied from another run has no epochs
             axes.text(middle, 1.0, task, transform=axes.get_xaxis_transform(), ha="center", va="top", size=points(8))
     axes.margins(y=0.15)  # room for the names of the tasks
     axes.set(title=f"{archive.name}, {archive.result.scenario}", xlim=(1, max(2, len(epochs))), ylim=(0, None))
     axes.set(xlabel="epochs, all phases of all tasks", ylabel="mean over the epoch")
     above: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1)}
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "columnspacing": 1}
-    place = below if is_narrow() and len(terms) > 1 else above  # beside the title there is no room in a narrow one
+    place = below if is_narrow() and len(terms) > 1 else above  # a narrow figure has no room beside the title
     axes.legend(**place, ncols=len(terms), frameon=False, labelcolor="linecolor", handlelength=1)

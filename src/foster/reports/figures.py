@@ -24,7 +24,7 @@ class Kind:
 
 
 def figure(kind: str, paths: Sequence[Path | str], data: Path | None = None) -> Figure:
-    """The figure `kind` of run folders, results files or bundles; `data` says where the data files of runs are now."""
+    """The figure `kind` of run folders, results files or bundles; `data` is the folder of the data files."""
     if kind not in KINDS:
         raise SettingsError(f"unknown figure '{kind}'{suggestion(kind, KINDS)}")
     return KINDS[kind].draw(open_archives([Path(path) for path in paths], data))
@@ -33,7 +33,7 @@ def figure(kind: str, paths: Sequence[Path | str], data: Path | None = None) -> 
 def _runs(archives: Sequence[Archive]) -> list[RunArchive]:
     bundles = [archive.name for archive in archives if not isinstance(archive, RunArchive)]
     if bundles:
-        raise DataError(f"'{bundles[0]}' is a bundle; this figure is of runs")
+        raise DataError(f"'{bundles[0]}' is a bundle; this figure needs runs")
     return [archive for archive in archives if isinstance(archive, RunArchive)]
 
 
@@ -43,7 +43,7 @@ def _results(archives: Sequence[Archive]) -> list[RunResult]:
 
 def _only(archives: Sequence[Archive]) -> Archive:
     if len(archives) != 1:
-        raise DataError(f"this figure is of one run or bundle, not of {len(archives)}")
+        raise DataError(f"this figure needs one run or bundle, not {len(archives)}")
     return archives[0]
 
 
@@ -51,20 +51,21 @@ KINDS = {
     "accuracy": Kind(
         lambda archives: accuracy_figure(_results(archives)),
         "Accuracy on all classes seen so far. The number beside a curve is its mean; an arrow is the gap between the "
-        "two best at the end, where it is wide enough to be drawn.",
+        "two best at the end, if it is wide enough to be drawn.",
     ),
     "new-old": Kind(
         lambda archives: new_old_figure(_results(archives)),
-        "How well the classes of the last task are learned, and how well those before them are kept; the number beside "
-        "a curve is its last value.",
+        "Accuracy on the classes of the last task, and on those of all tasks before; the number beside a curve is its "
+        "last value.",
     ),
     "matrix": Kind(
         lambda archives: accuracy_matrix_figure(_results(archives), [archive.name for archive in archives]),
-        "Read down a column: how a task's accuracy falls while others are learned after it.",
+        "Each column shows how the accuracy of a task falls while later tasks are learned.",
     ),
     "confusion": Kind(
         confusion_figure,
-        "A bright diagonal is right; a bright column on the right means that much is taken for the newest classes.",
+        "Correct predictions are on the diagonal; bright columns on the right mean that many images are predicted as "
+        "the newest classes.",
     ),
     "losses": Kind(
         lambda archives: loss_figure(_runs(archives)),
@@ -72,7 +73,7 @@ KINDS = {
     ),
     "head-norms": Kind(
         head_norm_figure,
-        "Where the rows of the last task are longer than all others, the head is biased towards new classes.",
+        "If the rows of the last task are longer than all others, the head is biased towards new classes.",
     ),
     "exemplars": Kind(
         lambda archives: exemplar_figure(_only(archives)),
@@ -87,4 +88,4 @@ KINDS = {
         "Where the frozen and the new branch look for the true class, on images that the new branch corrected.",
     ),
 }
-"""In the order in which a report shows them."""
+"""All kinds of figures by name."""

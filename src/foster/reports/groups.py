@@ -18,21 +18,21 @@ from foster.settings.toml import packaged_names
 from foster.system.counts import counted
 from foster.system.output import printable
 
-TOLD_ELSEWHERE = frozenset(
+NOT_SHOWN = frozenset(
     {*FREE_SETTINGS, *("seed", "order_seed", "class_order", "recipe", "method")}
     | {"dataset", "base_classes", "increment", "task_sizes", "tasks"}  # in the name of the scenario
 )
-"""Settings that do not change what is learned, and those that have a column of their own in a table."""
+"""Settings that do not change what is learned, or that have a column of their own in a table."""
 
-Told = dict[str, Any]
-"""Settings to show, by dotted key."""
+Changes = dict[str, Any]
+"""Settings that differ from the preset and recipe, by dotted key."""
 
 
 @dataclass(frozen=True)
 class Group:
     """Runs of one scenario, method, augmentation and recipe with equal settings and tasks, no two with the same seeds.
 
-    Of runs that differ only in where and how they were computed, the first one counts.
+    Of runs that differ only in where and how they were computed, only the first is used.
     """
 
     method: str
@@ -41,7 +41,7 @@ class Group:
     changes: tuple[str, ...] = ()
     """The settings that are not those of the preset and the recipe, as `key=value`."""
     shared: tuple[str, ...] = ()
-    """Those of them that all groups of the scenario share; a title has them once."""
+    """The changes that all groups of the scenario share; they are shown once, in a title."""
     remark: str = ""
     """What makes the group incomparable, such as `(unfinished, 2 tasks)`."""
     repeated: tuple[RunResult, ...] = ()
@@ -54,7 +54,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """The method and what else tells the group from others in a table."""
+        """The method, and the recipe, settings and remark that distinguish the group in a table."""
         unshared = [change for change in self.changes if change not in self.shared]
         return " ".join(filter(None, (self.method, self.recipe, *unshared, self.remark)))
 
@@ -69,7 +69,7 @@ class Group:
 
     @property
     def order(self) -> int | str | None:
-        """The class order that all runs share; None where they differ, or where the tasks are given."""
+        """The class order that all runs share; None if they differ, or if the tasks are given."""
         orders = {run.order for run in self.runs}
         return orders.pop() if len(orders) == 1 else None
 
@@ -79,18 +79,18 @@ class Group:
         return list(dict.fromkeys(name for run in self.runs for name in run.shown_variants))
 
     def variant_averages(self, variant: str) -> list[float]:
-        """Average incremental accuracy of a variant, of those runs that have one."""
+        """Average incremental accuracy of a variant, for the runs that have one."""
         found = [run.variants[variant].average_incremental_accuracy for run in self.runs if variant in run.variants]
         return [average for average in found if average is not None]
 
 
 def keeps_all_images(method: str) -> bool:
-    """Whether the method is trained on all images so far: a bound for the others, and not one of them."""
+    """Whether the method is trained on all images so far. It is a bound and is not compared with the others."""
     return METHOD_SETTINGS.get(method, MethodSettings).keeps_all_images
 
 
 def share_orders(groups: Iterable[Group]) -> bool:
-    """Whether all groups have runs of the same class orders, without which their numbers cannot be compared."""
+    """Whether all groups have runs of the same class orders. Otherwise their numbers cannot be compared."""
     return len({frozenset(run.order for run in group.runs) for group in groups}) == 1
 
 
@@ -98,8 +98,8 @@ def by_scenario(results: Iterable[RunResult], *, across_orders: bool = False) ->
     """The groups of each scenario, the best mean average first and unfinished runs last; scenarios in the order of
     their first run.
 
-    The accuracy of a scenario depends on the class order by some points, so runs of different orders are groups of
-    their own, unless they are to be taken together (`across_orders`).
+    The class order changes the accuracy by some points, so runs of different orders are in different groups, except
+    with `across_orders`.
     """
     scenarios: dict[str, list[RunResult]] = {}
     for run in results:
@@ -130,13 +130,13 @@ def comparable_groups(results: Iterable[RunResult]) -> Iterator[tuple[str, list[
 
 def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
     """Split the runs of one scenario."""
-    told = told_settings(runs)
-    shared = _shared(runs, told)
+    changed = changed_settings(runs)
+    shared = _shared(runs, changed)
     alike: dict[tuple[Any, ...], list[RunResult]] = {}
-    for run, changes in sorted(zip(runs, told, strict=True), key=lambda each: each[0].seed):
+    for run, changes in sorted(zip(runs, changed, strict=True), key=lambda each: each[0].seed):
         order = None if across_orders else run.order
         remark = _remark(run)
-        # Two folders of photos may make scenarios of one name; an unfinished run has some of the classes only.
+        # Two folders of photos may have the same scenario name. An unfinished run has only some of the classes.
         classes = frozenset(run.classes) if run.finished else None
         key = (run.method, run.augmentation, json.dumps(changes), remark, order, run.recipe, run.classes_seen, classes)
         alike.setdefault(key, []).append(run)
@@ -146,17 +146,17 @@ def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
         for run in members:
             once.setdefault((run.seed, run.order), run)
         repeated = tuple(run for run in members if run not in once.values())
-        told_of = (_texts(json.loads(changes), method), _texts(shared, method), remark)
-        groups.append(Group(method, augmentation, tuple(once.values()), *told_of, repeated))
+        shown = (_texts(json.loads(changes), method), _texts(shared, method), remark)
+        groups.append(Group(method, augmentation, tuple(once.values()), *shown, repeated))
     return groups
 
 
 def run_names(runs: Sequence[RunResult]) -> list[str]:
     """A name for each run, as in a table; augmentation, scenario or seeds are added where names would be equal."""
-    told = told_settings(runs)
-    shared = _shared(runs, told)
+    changed = changed_settings(runs)
+    shared = _shared(runs, changed)
     names = []
-    for run, changes in zip(runs, told, strict=True):
+    for run, changes in zip(runs, changed, strict=True):
         texts, of_all = _texts(changes, run.method), _texts(shared, run.method)
         names.append(Group(run.method, run.augmentation, (run,), texts, of_all).name)
     for parts in zip(*((run.augmentation, run.scenario, f"s{run.seeds}") for run in runs), strict=True):
@@ -175,22 +175,22 @@ def _remark(run: RunResult) -> str:
     return printable(f"({text})") if text else ""
 
 
-def _shared(runs: Sequence[RunResult], told: Sequence[Told]) -> Told:
-    """The changes, outside the tables of methods, of all runs that have the setting at all."""
+def _shared(runs: Sequence[RunResult], changed: Sequence[Changes]) -> Changes:
+    """The changes, outside the tables of methods, that are equal in all runs with that setting."""
     methods = {run.method for run in runs}
     used = [learning_settings(run) for run in runs]
     return {
         key: value
-        for changes in told
+        for changes in changed
         for key, value in changes.items()
         if key.partition(".")[0] not in methods
-        and all(facts.get(key) == value or key not in settings for facts, settings in zip(told, used, strict=True))
+        and all(facts.get(key) == value or key not in settings for facts, settings in zip(changed, used, strict=True))
     }
 
 
-def told_settings(runs: Sequence[RunResult]) -> list[Told]:
-    """For each run, the settings that are not those of its preset and recipe, by dotted key. A value and the `auto`
-    that stands for it are the same."""
+def changed_settings(runs: Sequence[RunResult]) -> list[Changes]:
+    """For each run, the settings that are not those of its preset and recipe, by dotted key. `auto` is
+    equal to the value that it stands for."""
     used = [learning_settings(run) for run in runs]
     values: dict[tuple[str, str], set[str]] = {}
     for run, settings in zip(runs, used, strict=True):
@@ -198,11 +198,11 @@ def told_settings(runs: Sequence[RunResult]) -> list[Told]:
             values.setdefault((run.method, key), set()).add(json.dumps(value))
     varied = {pair for pair, found in values.items() if len(found) > 1}
     nearest = {scenario: _nearest_preset(scenario, runs) for scenario in {run.scenario for run in runs}}
-    return [_told_of(run, settings, nearest[run.scenario], varied) for run, settings in zip(runs, used, strict=True)]
+    return [_changes_of(run, settings, nearest[run.scenario], varied) for run, settings in zip(runs, used, strict=True)]
 
 
-def _told_of(run: RunResult, settings: Told, preset: str | None, varied: Set[tuple[str, str]]) -> Told:
-    """The settings to tell of one run; `varied` has each method with the settings in which its runs differ."""
+def _changes_of(run: RunResult, settings: Changes, preset: str | None, varied: Set[tuple[str, str]]) -> Changes:
+    """The settings to show of one run; `varied` has each method with the settings in which its runs differ."""
     usual, plain = _usual_settings(preset, run.method, run.recipe), _usual_settings(preset, run.method)
     # Where the recipe has settings that are newer than the run, the run had the value of the preset without the recipe.
     newer = {key: value for key, value in plain.items() if key not in settings and key.startswith(f"{run.method}.")}
@@ -215,12 +215,13 @@ def _told_of(run: RunResult, settings: Told, preset: str | None, varied: Set[tup
 
 
 def learning_settings(run: RunResult) -> dict[str, Any]:
-    """The settings that decide what the run learns within its scenario, by dotted key:
-    `{"foster": {"beta": 1}}` -> `{"foster.beta": 1}`; the number of its processes, each of which has a part of every
-    batch; and the first digits of the hash of each of its plug-ins."""
+    """The settings that change what the run learns within its scenario, by dotted key: `foster.beta`.
+
+    The number of processes, which divide every batch, and the start of the hash of each plug-in are included.
+    """
     method = METHOD_SETTINGS.get(run.method, MethodSettings)
-    silent = TOLD_ELSEWHERE | (frozenset() if method.uses_memory else MEMORY_KEYS)
-    settings = _decided(flat({key: value for key, value in run.settings.items() if key not in silent}), run.method)
+    left_out = NOT_SHOWN | (frozenset() if method.uses_memory else MEMORY_KEYS)
+    settings = _decided(flat({key: value for key, value in run.settings.items() if key not in left_out}), run.method)
     settings = {key: value for key, value in settings.items() if key != "augmentation"}  # it has a column of its own
     plugins = run.environment.get("plugins")
     versions = plugins.items() if isinstance(plugins, dict) else ()
@@ -236,8 +237,8 @@ def _decided(settings: dict[str, Any], method: str) -> dict[str, Any]:
 
 
 def _nearest_preset(scenario: str, runs: Sequence[RunResult]) -> str | None:
-    """The scenario's preset. For a scenario without one, the preset of the same dataset from which its runs differ in
-    the fewest settings, one for all of them: runs of different settings must not have the same name."""
+    """The scenario's preset. Without one, it is the preset of the same dataset from which the runs of the scenario
+    differ in the fewest settings. All have the same preset: runs of different settings need different names."""
     if scenario in presets():
         return presets()[scenario]
     members = [run for run in runs if run.scenario == scenario]
@@ -259,7 +260,7 @@ def _usual_settings(preset: str | None, method: str, recipe: str = "") -> Mappin
 def _settings_of(preset: str | None, method: str, recipe: str, kind: type[MethodSettings] | None) -> Mapping[str, Any]:
     """The settings of the preset with the method and the recipe, by dotted key; without a preset, the defaults. `kind`
     is the class of the method's settings; None for a method that is not known here."""
-    # Of a recipe of the user's own, the settings are told.
+    # Of a user's own recipe, the settings are shown.
     recipes = [name for name in dict.fromkeys(recipe.split("+")) if name in packaged_names("recipes")]
     overrides = [*([f"method={method}"] if kind else []), *(f"recipe={name}" for name in recipes)]
     try:
@@ -267,12 +268,12 @@ def _settings_of(preset: str | None, method: str, recipe: str, kind: type[Method
     except SettingsError:  # there is no preset, or it does not fit the method
         options = method_section(method, {}, f"method {method}") if kind else MethodSettings()
         usual = Settings.model_construct(method=method, options=options).complete()
-    # A table of augmentations is told by what it switches on.
+    # Of a table of augmentations, the keys that are not the defaults are shown.
     complete = (
         {} if isinstance(usual["augmentation"], dict) else {"augmentation": Augmentation().model_dump(mode="json")}
     )
     facts = flat(usual | complete | {"processes": 1})
-    if kind is None:  # what is usual for the method is not known
+    if kind is None:  # the defaults of the method are not known
         facts = {key: value for key, value in facts.items() if not key.startswith(f"{method}.")}
     return _decided(facts, method)
 
@@ -283,9 +284,10 @@ def presets() -> dict[str, str]:
     return {load_settings(name).scenario: name for name in packaged_names("presets")}
 
 
-def _texts(told: Told, method: str) -> tuple[str, ...]:
-    """`key=value` of each setting, without the method's name. None is not shown: the other budget of the memory is."""
-    shown = {key.removeprefix(f"{method}."): value for key, value in told.items() if value is not None}
+def _texts(changes: Changes, method: str) -> tuple[str, ...]:
+    """`key=value` of each setting, without the method's name. None is not shown: of the two
+    budgets of the memory, one is None."""
+    shown = {key.removeprefix(f"{method}."): value for key, value in changes.items() if value is not None}
     return tuple(printable(f"{key}={_value_text(value)}") for key, value in shown.items())
 
 

@@ -19,7 +19,7 @@ from foster.errors import FosterError
 from foster.reports.archive import Archive, BundleArchive, RunArchive, accuracy_of, open_archives
 from foster.reports.figures import KINDS
 from foster.reports.groups import by_scenario, titled
-from foster.reports.mistakes import ClassRow, calibration_figure, class_rows, confused_pairs, surest_mistakes
+from foster.reports.mistakes import ClassRow, calibration_figure, class_rows, confused_pairs, most_confident_mistakes
 from foster.reports.style import COLOURS, GRID, GROUND, INK, SOFT_INK, SPARE_COLOURS, look_of, styled
 from foster.reports.tables import Grid, accuracy_grids, history_grid, summary_grids
 from foster.settings.base import flat
@@ -30,14 +30,14 @@ from foster.system.files import write_text
 from foster.version import __version__
 
 OF_ALL = ("accuracy", "new-old", "confusion", "matrix", "head-norms", "losses", "tsne")
-"""Figures in which runs stand side by side."""
+"""Figures that compare runs."""
 OF_A_BUNDLE = ("confusion", "head-norms", "exemplars")
 
 PIXELS_A_POINT = 1.55
-"""Most pixels of the page for a point of a figure, and the resolution of pictures inside figures."""
+"""The most pixels of the page for a point of a figure, and the resolution of pictures inside figures."""
 
 LEAST_PIXELS_A_POINT = 0.9
-"""Fewest pixels for a point, on a phone; larger figures are scrolled."""
+"""The fewest pixels for a point; figures that are wider than the page are scrolled."""
 
 THEMED = tuple(
     dict.fromkeys(
@@ -71,7 +71,7 @@ class Page:
     missing: list[str] = field(default_factory=list)
 
     def tried(self, what: str, make: Callable[[], list[Any]]) -> list[Any]:
-        """The result of `make`; an empty list, and a line in `missing`, where it fails."""
+        """The result of `make`. If it fails: an empty list, and a line in `missing`."""
         try:
             return make()
         except FosterError as error:
@@ -121,7 +121,7 @@ def _title(runs: Sequence[RunArchive], bundles: Sequence[BundleArchive]) -> str:
 def _run_headlines(run: RunArchive) -> list[tuple[str, str]]:
     result = run.result
     size = [("parameters", f"{result.params:,}"), ("training", duration(result.train_seconds))]
-    if not result.finished:  # an average would be over fewer tasks
+    if not result.finished:  # its average would be over fewer tasks
         return [(f"accuracy after {counted(len(result.accuracy), 'task')}", f"{result.final_accuracy:.2f} %"), *size]
     others = [
         (f"average, {name}", f"{one.average_incremental_accuracy:.2f} %")
@@ -164,13 +164,13 @@ def _class_rows(page: Page, runs: Sequence[RunArchive]) -> list[ClassRow]:
             predictions.append(predicted)
             page.class_columns.append(run.name)
         else:
-            page.missing.append(f"accuracy by class of {run.name}: its classes, or their order, are others")
+            page.missing.append(f"accuracy by class of {run.name}: it has other classes or another class order")
     return class_rows(runs[0].class_names, runs[0].task_sizes, first.labels, predictions)
 
 
 def _run_part(page: Page, run: RunArchive, *, is_alone: bool) -> dict[str, Any]:
     result = run.result
-    # The exemplars of many runs would be most of the file.
+    # The exemplars of many runs would take most of the file.
     method = METHOD_SETTINGS.get(result.method)
     has_grown = method is not None and method.grown_variant in result.variants
     kinds = (["grad-cam"] if has_grown else []) + (["exemplars"] if is_alone else [])
@@ -191,8 +191,8 @@ def _settings(nested: Mapping[str, Any]) -> dict[str, str]:
 
 def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
     manifest = bundle.manifest
-    reading = "On the dashed line, an answer is right as often as its confidence says; below it, it is too sure. "
-    reading += "Larger points stand for more images."
+    reading = "On the dashed line, the share of right answers is the confidence; below it, answers are overconfident. "
+    reading += "Larger points are more images."
     # In closed form, the head is computed and has no norms to compare.
     kinds = [kind for kind in OF_A_BUNDLE if kind != "head-norms" or not bundle.is_closed_form]
     curve = []
@@ -210,7 +210,7 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
     try:
         labels, predicted = bundle.predictions()
         part["classes"] = class_rows(bundle.class_names, bundle.task_sizes, labels, [predicted])
-        part["mistakes"], part["num_mistakes"] = surest_mistakes(bundle)
+        part["mistakes"], part["num_mistakes"] = most_confident_mistakes(bundle)
     except FosterError as error:
         page.missing.append(f"accuracy of {bundle.name}: {error}")
     return part
@@ -234,7 +234,7 @@ def svg(figure: Figure) -> Markup:
     for colour in THEMED:
         name = colour[1:].lower()
         text = re.sub(rf"(stroke|fill): #{name}\b", rf"\1: var(--c{name})", text)
-    # The page decides how wide it is, up to a size at which its letters are as large as the page's.
+    # The page sets its width, up to the size at which its letters are as large as those of the page.
     width = float(re.search(r'width="([\d.]+)pt"', text)[1])  # type: ignore[index]
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
     sizes = f"max-width: {PIXELS_A_POINT * width:.0f}px; --least-width: {LEAST_PIXELS_A_POINT * width:.0f}px"
@@ -242,6 +242,6 @@ def svg(figure: Figure) -> Markup:
 
 
 def command(settings: Settings, folder: Path) -> str:
-    """The command that runs the settings in the folder of a run again, in another folder."""
+    """The command that repeats the run of a folder in another folder."""
     plugins = [word for name in settings.plugins for word in ("--plugin", name)]
     return shlex.join(["foster", "run", str(folder), *plugins, "--out", f"{folder}-again"])

@@ -26,7 +26,8 @@ NUM_BINS = 10
 @dataclass(frozen=True)
 class ClassRow:
     """One class: its task, its number of images that were never trained on, and its accuracy in percent for each of the
-    runs or networks compared; `mistaken_for` and its share are of the first."""
+    runs or networks compared. `mistaken_for` is the most frequent wrong answer of the first of
+    them, and `share` its percentage."""
 
     name: str
     task: int
@@ -49,7 +50,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong answer, and how sure it was in percent; None where that is not known."""
+    """A wrong answer, and its confidence in percent; None if that is not known."""
 
     true: str
     predicted: str
@@ -95,7 +96,7 @@ def _mistakes(labels: NDArray[np.int64], predicted: NDArray[np.int64]) -> list[t
 
 
 def confused_pairs(archive: Archive, limit: int = 12) -> list[Pair]:
-    """The pairs that are confused most often, with pictures where the images are available."""
+    """The pairs that are confused most often, with pictures if the images are available."""
     labels, predicted = archive.predictions()
     names = archive.class_names
     pairs = []
@@ -106,9 +107,8 @@ def confused_pairs(archive: Archive, limit: int = 12) -> list[Pair]:
     return pairs
 
 
-def surest_mistakes(archive: BundleArchive, limit: int = 18) -> tuple[list[Mistake], int]:
-    """Images of a bundle with wrong answers, those given with most confidence first where that is known; and how many
-    there are in all."""
+def most_confident_mistakes(archive: BundleArchive, limit: int = 18) -> tuple[list[Mistake], int]:
+    """Images of a bundle with wrong answers, the most confident first if that is known; and their total number."""
     labels = archive.tested.labels.numpy()
     predicted, confidence = archive.tested_answers()
     wrong = np.flatnonzero((labels != predicted) & (predicted >= 0))
@@ -127,7 +127,7 @@ def surest_mistakes(archive: BundleArchive, limit: int = 18) -> tuple[list[Mista
 
 
 def _pictures(archive: Archive, positions: NDArray[np.int64]) -> tuple[str, ...]:
-    """Test images as data URLs; none where the images are not available."""
+    """Test images as data URLs; none if the images are not available."""
     try:
         images = archive.tested.select(torch.from_numpy(positions))
     except DataError:
@@ -144,7 +144,7 @@ def picture(image: Tensor) -> str:
 
 @styled()
 def calibration_figure(archive: BundleArchive) -> Figure:
-    """A calibration curve of the held-out images, in ten bins of confidence; larger dots stand for more images."""
+    """A calibration curve of the held-out images, in ten bins of confidence; larger dots are more images."""
     labels, predicted = archive.predictions()
     confidence = archive.probabilities.max(1)
     bins = np.minimum((confidence * NUM_BINS).astype(int), NUM_BINS - 1)

@@ -22,7 +22,7 @@ from foster.settings.methods import METHOD_SETTINGS
 
 ROWS_IN_A_BLOCK, PICTURES_IN_A_ROW = 25, 10
 MOST_BLOCKS = 6
-"""With more classes than fit, evenly chosen ones are shown."""
+"""If there are more classes than fit, some of them are shown, evenly spread."""
 PICTURES_OF_MANY_CLASSES = 6
 """Pictures in a row where there are several blocks of classes."""
 NUM_EXPLAINED = 6
@@ -31,7 +31,7 @@ HEAT = "inferno"
 
 @styled()
 def exemplar_figure(archive: Archive) -> Figure:
-    """A row a class, in order of arrival: the first exemplars of each, in the order in which they were chosen."""
+    """A row for each class, in order of arrival: its first exemplars, in the order in which they were chosen."""
     images = archive.exemplars()
     counts = images.class_counts().tolist()
     num_shown = min(len(counts), MOST_BLOCKS * ROWS_IN_A_BLOCK)
@@ -78,7 +78,7 @@ def grad_cam_figure(archive: RunArchive) -> Figure:
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """The network before a task, the branches that were added to it with their columns of the head, and both."""
+    """The network before a task, the new branches with their columns of the head, and the network of both."""
 
     old: Network
     new: Network
@@ -88,7 +88,7 @@ class Growth:
 def growth_of(archive: RunArchive, task: int) -> Growth:
     whole = archive.network_after(task, METHOD_SETTINGS[archive.method].grown_variant)
     old = cast(Network, archive.network_after(task - 1))
-    return Growth(old, cast(Any, whole).beyond(old), whole)  # of a variant that grew from the old network
+    return Growth(old, cast(Any, whole).beyond(old), whole)  # every variant with new branches has `beyond`
 
 
 @styled()
@@ -105,7 +105,7 @@ def _explained(archive: RunArchive, growth: Growth, chosen: ImageSet) -> Figure:
             axes = panels[row * len(chosen) + column]
             axes.imshow(picture)
             if heat is not None:
-                # Where there is no evidence, the picture keeps its colours.
+                # The picture keeps its colours at positions without evidence.
                 axes.imshow(heat.numpy(), cmap=HEAT, alpha=0.75 * heat.numpy(), vmin=0, vmax=1)
             _picture_only(axes)
             axes.set_yticks([])

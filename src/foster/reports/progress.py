@@ -74,7 +74,7 @@ class LineProgress(_Progress):
 
     def _follow(self, event: Event) -> None:
         match event:
-            case events.TaskStarted() if not self._state.is_learn:  # a learn has shown its plan, and has one task
+            case events.TaskStarted() if not self._state.is_learn:  # a learn has one task, and has shown its plan
                 known = f"{event.num_known} known" if event.num_known else "none known"
                 what = f"{counted(event.num_new, 'new class')}, {known}, {counted(event.num_images, 'image')}"
                 self._say(f"task {event.task + 1}/{event.num_tasks}: {what}")
@@ -213,12 +213,12 @@ def resumed_text(event: events.RunResumed, state: RunState) -> str:
     phase = in_plain_words(event.phase) if state.is_learn else event.phase
     reached = f"after {phase}" if event.is_phase_done else f"{phase}, epoch {event.epoch + 1}" if phase else ""
     if state.is_learn:
-        return f"going on where it stopped: {reached}"
+        return f"resumed: {reached}"
     return f"resumed at task {event.task + 1}/{state.num_tasks} {reached}".rstrip()
 
 
 def losses_text(event: events.EpochEnded, state: RunState) -> str:
-    """`loss 1.234 = L_LA 0.900 + L_KD 0.334`, or the total alone where it has one term."""
+    """`loss 1.234 = L_LA 0.900 + L_KD 0.334`, or the total alone if it has one term."""
     terms = {name: value for name, value in event.losses.items() if name != "total"}
     total = event.losses.get("total", sum(terms.values()))
     if len(terms) < 2 or state.is_learn:
@@ -227,7 +227,7 @@ def losses_text(event: events.EpochEnded, state: RunState) -> str:
 
 
 def received_text(event: events.Downloading) -> str:
-    """`48.3 of 161.2 MiB`, or `48.3 MiB` where the total is not known."""
+    """`48.3 of 161.2 MiB`, or `48.3 MiB` if the total is not known."""
     end = f" of {event.num_total / 2**20:.1f}" if event.num_total else ""
     return f"{event.num_received / 2**20:.1f}{end} MiB"
 

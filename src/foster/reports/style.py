@@ -66,11 +66,11 @@ STYLE: dict[Any, Any] = {
     "savefig.dpi": 160,
     "image.cmap": MAP,
     "svg.hashsalt": "foster",
-    "pdf.fonttype": 42,  # TrueType: publishers refuse the bitmap fonts of type 3
+    "pdf.fonttype": 42,  # TrueType: some publishers refuse fonts of type 3
 }
 
 FONT = "DejaVu Sans"
-"""The font of all figures, which matplotlib brings along: Latin, Greek, Cyrillic, Arabic and more."""
+"""The font of all figures. It is part of matplotlib, and has Latin, Greek, Cyrillic, Arabic and other letters."""
 OTHER_FONTS = (
     *(f"Noto Sans CJK {region}" for region in ("JP", "SC", "TC", "KR")),
     "WenQuanYi Micro Hei",
@@ -88,7 +88,7 @@ OTHER_FONTS = (
     "Noto Emoji",
     "Symbola",
 )
-"""Fonts for the letters that `FONT` lacks, such as Chinese, Japanese and Korean ones, where they are installed."""
+"""Fonts for the letters that `FONT` lacks, such as Chinese, Japanese and Korean ones, if they are installed."""
 
 
 @cache
@@ -103,7 +103,7 @@ IN_POINTS = ("font.size", "axes.titlesize", "axes.titlepad", "figure.titlesize")
 
 @dataclass(frozen=True)
 class FigureFormat:
-    """The size of figures in inches, and of their letters in points. None leaves it to each figure."""
+    """The size of figures in inches, and of their letters in points. None means the size that each figure has."""
 
     width: float | None = None
     height: float | None = None
@@ -123,7 +123,7 @@ _FORMAT: ContextVar[FigureFormat] = ContextVar("format of figures", default=Figu
 
 
 def format_of_panels(num_columns: int) -> FigureFormat:
-    """The format in use with the width of one of so many panels side by side."""
+    """The format in use, with the width of one of `num_columns` panels side by side."""
     wanted = _FORMAT.get()
     return replace(wanted, width=wanted.width / num_columns) if wanted.width else wanted
 
@@ -168,7 +168,7 @@ class Look:
 
 
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#882255", "#AA9C00", "#7F7F7F")
-"""Colours of everything but methods, such as loss terms, in this order. After Okabe, Ito and Tol."""
+"""Colours of everything but methods, such as loss terms, in this order; from Okabe and Ito, and from Tol."""
 
 
 SPARE_COLOURS = ("#117733", "#225555", "#AA4499", "#661100", "#6699CC", "#999933", "#4477AA", "#BBBB33", "#EE99AA")
@@ -191,9 +191,9 @@ def look_of(method: str) -> Look:
 def styled() -> Iterator[None]:
     """Apply the style to figures that are drawn and saved inside."""
     with mpl.rc_context(), warnings.catch_warnings():
-        mpl.rcdefaults()  # a matplotlibrc in the current folder is not obeyed
+        mpl.rcdefaults()  # ignore a matplotlibrc in the current folder
         mpl.rcParams.update(STYLE | {"font.family": fonts()} | {key: points(STYLE[key]) for key in IN_POINTS})
-        # matplotlib warns of letters that no font has, and of fonts without bold letters; the user cannot change that.
+        # The user cannot act on warnings of letters that no font has, and of fonts without bold letters.
         warnings.simplefilter("ignore")
         logger = logging.getLogger("matplotlib.font_manager")
         level = logger.level
@@ -217,7 +217,7 @@ class ShownFigure(Figure):
 
 
 def is_narrow() -> bool:
-    """Whether the figure is for one column of a page: its panels stand below each other."""
+    """Whether the figure is for one column of a page: its panels are below each other."""
     width = _FORMAT.get().width
     return width is not None and width < 5
 
@@ -243,7 +243,7 @@ def entitled(figure: Figure, title: str) -> Figure:
 
 
 def grid_of_axes(figure: Figure, count: int, num_columns: int) -> list[Axes]:
-    """`count` axes in rows of `num_columns`; a DataError for none."""
+    """`count` axes in rows of `num_columns`. Raises DataError if `count` is 0."""
     if not count:
         raise DataError("there are no runs to draw")
     num_columns = min(count, num_columns)
@@ -326,7 +326,7 @@ def spaced(heights: Sequence[float], sizes: Sequence[float], bottom: float, top:
     overlap and, where there is room, lie between bottom and top."""
     from scipy.optimize import isotonic_regression
 
-    # Labels do not overlap where the heights, with the sizes of all labels above added, descend.
+    # Labels do not overlap if the heights, each plus the sizes of all labels above it, descend.
     above = np.cumsum([0.0, *(statistics.fmean(pair) for pair in itertools.pairwise(sizes))])
     levels = isotonic_regression(heights + above, increasing=False).x
     highest, lowest = top - sizes[0] / 2, bottom + sizes[-1] / 2 + above[-1]
@@ -338,7 +338,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     check_ending(path, *ENDINGS)
     with styled(), explained(FolderError, f"cannot write figure '{path}'"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The same picture is the same file: without the time of day.
+        # Without the date, equal figures are equal files.
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
         wanted = _FORMAT.get()
         # A requested size is the size of the file; without one, the file is cropped to the drawing.

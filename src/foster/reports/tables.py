@@ -19,11 +19,11 @@ from foster.experiment.results import RESULTS, RunResult, VariantResult
 from foster.reports.groups import (
     Group,
     by_scenario,
+    changed_settings,
     keeps_all_images,
     learning_settings,
     share_orders,
     titled,
-    told_settings,
 )
 from foster.system.counts import ABSENT, duration, mean_and_spread, percent
 from foster.system.output import listed, printable
@@ -46,10 +46,9 @@ TEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Grid:
-    """A table as text: the first `num_names` columns name the row, the others hold its numbers.
+    """A table as text: the first `num_names` columns name the row, the others are its numbers.
 
-    `note` says what a reader must know to compare rows; `best` are the cells, as (row, column), that are the best of
-    their column.
+    `note` is a line below the table. `best` has the cells, as (row, column), that are the best of their columns.
     """
 
     title: str
@@ -74,11 +73,11 @@ class Grid:
         """The table with names that all rows share moved to the title."""
         columns = [*zip(self.header, *self.rows, strict=True)]
         shared = [column for column in columns[1 : self.num_names] if len(set(column[1:])) == 1]
-        told = [f"{name} {cell}" for name, cell, *_ in shared if cell not in ("", ABSENT)]
+        texts = [f"{name} {cell}" for name, cell, *_ in shared if cell not in ("", ABSENT)]
         kept = [index for index, column in enumerate(columns) if column not in shared]
         header, *rows = zip(*(columns[index] for index in kept), strict=True)
         best = frozenset((row, kept.index(index)) for row, index in self.best)
-        return Grid(", ".join([self.title, *told]), header, tuple(rows), self.num_names - len(shared), self.note, best)
+        return Grid(", ".join([self.title, *texts]), header, tuple(rows), self.num_names - len(shared), self.note, best)
 
     def markdown(self) -> str:
         rules = ["---" if index < self.num_names else "---:" for index in range(len(self.header))]
@@ -176,7 +175,7 @@ def _note(why_incomparable: Sequence[str], groups: Sequence[Group]) -> str:
 
 
 def _place(run: RunResult) -> str:
-    """The run's folder, or its results file where that has a name of its own."""
+    """The run's folder, or its results file if that has another name than usual."""
     return str(run.path.parent if run.path.name == RESULTS else run.path)
 
 
@@ -207,7 +206,7 @@ def _summary_grid(scenario: str, groups: Sequence[Group]) -> Grid:
 
 
 def _summary_row(group: Group, variants: Sequence[str]) -> tuple[str, ...]:
-    """A row; unfinished runs have no averages, which would be over fewer tasks."""
+    """A row. Unfinished runs have no averages, because these would be over fewer tasks."""
     runs = group.runs if group.is_finished else ()
     return (
         group.name,
@@ -231,10 +230,10 @@ def _order_text(group: Group) -> str:
 
 def summary_records(results: Sequence[RunResult], *, across_orders: bool = False) -> list[dict[str, Any]]:
     """The numbers of `summary_grids` as plain data, a dict a row. The standard deviation of one run and the averages of
-    unfinished runs are None. A setting that is not the preset's in some row has a key of its own."""
+    unfinished runs are None. A setting that differs from the preset in some row has a key."""
     records = []
     scenarios = by_scenario(results, across_orders=across_orders)
-    changed = iter(_changed_settings([group.runs[0] for groups in scenarios.values() for group in groups]))
+    changed = iter(_setting_columns([group.runs[0] for groups in scenarios.values() for group in groups]))
     for scenario, groups in scenarios.items():
         for group in groups:
             record: dict[str, Any] = {
@@ -264,15 +263,15 @@ def summary_records(results: Sequence[RunResult], *, across_orders: bool = False
 
 
 def run_records(results: Sequence[RunResult]) -> list[dict[str, Any]]:
-    """A flat dict for each run: what it is, its numbers, the average of each variant, and the settings that are not the
-    preset's in some run. The averages, final accuracy and forgetting of an unfinished run are None."""
-    return [_run_record(run) | changed for run, changed in zip(results, _changed_settings(results), strict=True)]
+    """A flat dict for each run: its name, its numbers, the average of each variant, and the settings that differ from
+    the preset in some run. The averages, final accuracy and forgetting of an unfinished run are None."""
+    return [_run_record(run) | changed for run, changed in zip(results, _setting_columns(results), strict=True)]
 
 
-def _changed_settings(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
-    """For each run, its values of the settings that are not the preset's in some run, by dotted key. A list is its JSON
-    text; None stands for a setting that the run does not have."""
-    keys = list(dict.fromkeys(key for told in told_settings(runs) for key in told))
+def _setting_columns(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
+    """For each run, its values of the settings that differ from the preset in some run, by dotted key. A list is JSON
+    text. None means that the run does not have the setting."""
+    keys = list(dict.fromkeys(key for changes in changed_settings(runs) for key in changes))
     return [{printable(key): _plain(settings.get(key)) for key in keys} for settings in map(learning_settings, runs)]
 
 
@@ -300,8 +299,8 @@ def _mean_and_deviation(name: str, values: Sequence[float]) -> dict[str, float |
 
 
 def history_grid(history: Iterable[Mapping[str, Any]]) -> Grid:
-    """A row for each `learn` of a bundle and for each mending; accuracies are means over classes, on held-out images
-    where there are some."""
+    """A row for each `learn` and each other change of a bundle. Accuracies are means over classes, on held-out images
+    if there are any, else on exemplars."""
     header = ("learn", "when (UTC)", "source", "new", "images", "time", "known before", "after", "new after")
     rows: list[tuple[str, ...]] = []
     num_learns = 0
@@ -331,7 +330,7 @@ def history_grid(history: Iterable[Mapping[str, Any]]) -> Grid:
 
 
 def csv_text(records: Sequence[dict[str, Any]]) -> str:
-    """The records as CSV; a record without a column of another one leaves it empty."""
+    """The records as CSV; a value that a record does not have is empty."""
     file = io.StringIO()
     columns = dict.fromkeys(name for record in records for name in record)
     writer = csv.DictWriter(file, columns, lineterminator="\n")

@@ -19,13 +19,13 @@ def with_tensorboard(listener: Listener, folder: Path) -> Iterator[Listener]:
         raise SettingsError("--tensorboard needs TensorBoard: pip install 'foster-cil[tensorboard]'") from None
     writer: Any = None
     numbers: dict[tuple[int, str, int], int] = {}
-    """The number of each epoch, by task, phase and epoch: those before a resume count."""
+    """The number of each epoch, by task, phase and epoch; epochs before a resume are counted."""
 
-    def tell(event: Event) -> None:
+    def write(event: Event) -> None:
         nonlocal writer
         listener(event)
         match event:
-            case RunStarted():  # not before: a run starts in an empty folder
+            case RunStarted():  # not earlier: a run starts in an empty folder
                 writer = SummaryWriter(str(folder / "tensorboard"))
                 before = FollowedRun("", folder)
                 before.read_events()
@@ -40,7 +40,7 @@ def with_tensorboard(listener: Listener, folder: Path) -> Iterator[Listener]:
                         writer.add_scalar(f"{name}/{event.variant}", value, event.task + 1)
 
     try:
-        yield tell
+        yield write
     finally:
         if writer is not None:
             writer.close()

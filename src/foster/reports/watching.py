@@ -21,13 +21,13 @@ from foster.system.locking import writer_of
 from foster.system.output import UNBOUNDED, printable
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_BETWEEN_POLLS = 0.5
 WIDTH = 48
 """Characters of a sparkline."""
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """Numbers as a line of block characters; of more than `width`, means of neighbours."""
+    """Numbers as a line of block characters; more than `width` numbers are averaged in equal parts."""
     finite = [value for value in values if value == value and abs(value) != float("inf")]
     if not finite:
         return ""
@@ -88,7 +88,7 @@ def views_of(path: Path) -> list[RunView]:
     folders = sorted(folder for folder in path.iterdir() if (folder / EVENTS).exists()) if path.is_dir() else []
     if folders:
         return [RunView(folder) for folder in folders]
-    # Imported only now: they import torch, which a run does not need to be shown.
+    # Imported here because they import torch, which is not needed to show a run.
     from foster.experiment.folder import RunFolder
     from foster.learner.work_folder import WorkFolder
 
@@ -97,7 +97,7 @@ def views_of(path: Path) -> list[RunView]:
     learning = WorkFolder.beside(path).checkpoints.folder
     if (learning / EVENTS).exists():
         return [RunView(learning, path.name, learning.parent)]
-    raise FolderError(f"'{path}' holds no run, no sweep, and nothing is being learned there")
+    raise FolderError(f"'{path}' is no run and no sweep, and nothing is being learned there")
 
 
 def watch(path: Path, *, is_once: bool = False, console: Console | None = None) -> None:
@@ -113,8 +113,8 @@ def watch(path: Path, *, is_once: bool = False, console: Console | None = None) 
         return
     with Live(_all(views), console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while any(view.progress.end is None for view in views):
-            time.sleep(SECONDS_BETWEEN_LOOKS)
-            # A sweep starts more runs as it goes on; a learn that is done takes its folder away.
+            time.sleep(SECONDS_BETWEEN_POLLS)
+            # A sweep starts more runs over time; a finished learn removes its folder.
             known = {view.folder for view in views}
             if any(view.folder.parent == path for view in views):
                 views += [view for view in views_of(path) if view.folder not in known]
