@@ -49,7 +49,7 @@ def check_promotable(bundle: Path) -> None:
 
 
 def rollback(path: Path) -> Promotion:
-    """Point the link back at the bundle before the one in use. `path` is the link or the folder that holds it.
+    """Point the link back at the bundle before the one in use. `path` is the link or its folder.
 
     Only one step back is possible; `foster promote` takes any older bundle.
     """
@@ -59,7 +59,9 @@ def rollback(path: Path) -> Promotion:
     with locked(link.parent, LOCK):
         now, before = link.readlink().name, _target(link.with_name(PREVIOUS))
         if before is None or before == now:
-            raise FolderError(f"no bundle is known before '{now}', which is in use; 'foster promote' takes any bundle")
+            raise FolderError(
+                f"no bundle is known before '{now}', which is in use; 'foster promote' accepts any bundle"
+            )
         try:
             check_files(link.parent.resolve() / before)
         except BundleError as error:

@@ -57,7 +57,7 @@ def _leave(exit_code: int, line: str = "") -> NoReturn:
 
 
 class Command(TyperCommand):
-    """Shows a flag in its help as a flag: typer would write `<bool>` behind it, as if it took a value."""
+    """Shows flags in the help without a type: typer would write `<bool>`, as if they took a value."""
 
     def get_params(self, ctx: Any) -> Any:
         return _without_types_of_flags(super().get_params(ctx))

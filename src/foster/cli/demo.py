@@ -19,7 +19,7 @@ METHODS = ("finetune", "replay", "foster")
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for the runs and the figure.")] = Path("runs/demo"),
 ) -> None:
-    """FOSTER, fine-tune and replay on embedded digits: see what forgetting is, in about a minute on two CPU cores.
+    """FOSTER, fine-tune and replay on embedded digits: forgetting shown in about a minute on two CPU cores.
 
     Example: foster demo
     """

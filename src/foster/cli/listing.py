@@ -30,7 +30,7 @@ def list_(
     """
     if kind is None:
         for each, make in LISTINGS.items():
-            # The names of backbones are left out: to know them, torch is imported, which takes seconds.
+            # The names of backbones are left out: to list them, torch is imported, which takes seconds.
             _echo_entry(each, "see 'foster list backbones'" if each == "backbones" else ", ".join(make()), 11)
         typer.echo("'foster list KIND' explains them.")
         return

@@ -47,7 +47,7 @@ def check(
         Path | None, typer.Option(metavar="TEST", help="Test photos, which must not be among the others.")
     ] = None,
     sheet: Annotated[
-        Path | None, typer.Option(metavar="SHEET.png", help="Draw what was found on a contact sheet.")
+        Path | None, typer.Option(metavar="SHEET.png", help="Draw the photos of the findings on a contact sheet.")
     ] = None,
     is_quick: Annotated[bool, typer.Option("--quick", help="Do not judge labels, which needs a network.")] = False,
     is_json: IsJson = False,
@@ -159,7 +159,7 @@ def learn(
 
 
 def _learn(learner: "Learner", source: Path, bundle: Path, quiet: bool, **limits: Any) -> "LearnReport":
-    """Learn, show what was learned, and save it."""
+    """Learn, print the report, and save the bundle."""
     from foster.bundle.folder import remove_unfinished
     from foster.cli.texts import learn_text
     from foster.experiment.event_log import noting

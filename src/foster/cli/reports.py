@@ -12,11 +12,9 @@ from foster.system import output
 from foster.system.counts import size_text
 from foster.system.files import check_ending
 
-Folders = Annotated[
-    list[Path], typer.Argument(metavar="RUN", help="Run folders, folders that hold some, or results files.")
-]
+Folders = Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, folders of runs, or results files.")]
 Subjects = Annotated[
-    list[Path], typer.Argument(metavar="RUN", help="Run folders, folders that hold some, results files, bundles.")
+    list[Path], typer.Argument(metavar="RUN", help="Run folders, folders of runs, results files, bundles.")
 ]
 Title = Annotated[str | None, typer.Option(help="The figure's title.")]
 Width = Annotated[float | None, typer.Option(metavar="INCHES", min=1, max=50, help="The figure's width.")]
@@ -25,7 +23,7 @@ FontSize = Annotated[float | None, typer.Option(metavar="POINTS", min=3, max=40,
 Style = Annotated[
     Literal["one-column", "two-column"] | None, typer.Option(help="Width and font size for a page of two columns.")
 ]
-PictureData = Annotated[Path | None, typer.Option(help="The folder of the data files, where pictures are needed.")]
+PictureData = Annotated[Path | None, typer.Option(help="The folder of the data files, if pictures are needed.")]
 
 
 def table(
@@ -86,7 +84,7 @@ def figure(
     accuracy    accuracy after each task, with the gap at the end
     new-old     accuracy on new and on old classes, by task
     matrix      accuracy on each task after each task
-    confusion   which class is taken for which, after the last task
+    confusion   true and predicted classes, after the last task
     losses      the terms of the loss over all epochs
     head-norms  the norm of each class's row of the head
     exemplars   the pictures that are kept of each class

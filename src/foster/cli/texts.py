@@ -197,7 +197,7 @@ def keys_text() -> str:
 
 
 def check_report_text(report: "CheckReport") -> str:
-    """A table of what was found, then each kind with some of its photos; problems first."""
+    """A table of the findings, then each kind with some of its photos; problems first."""
     from foster.learner.check import KINDS
 
     counts = report.class_counts.values()
@@ -255,7 +255,7 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
     else:
         lines.append(_measured(report.held_out, is_closed_form=report.is_closed_form))
     if report.uncompared:
-        unlimited = "what these classes lost cannot be measured, so --max-drop does not limit it"
+        unlimited = "the loss of these classes cannot be measured, so --max-drop does not limit it"
         lines.append(f"{unlimited}: {listed(report.uncompared)}")
     accuracies = _accuracies(report)
     if len(accuracies) > 1:
@@ -278,7 +278,7 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
 
 
 def _learned(report: "LearnReport", training: str) -> str:
-    """How many photos were learned, how, and in what time."""
+    """The number of photos that were learned, the way, and the time."""
     seconds = duration(report.seconds)
     if report.is_closed_form:
         return f"{counted(report.num_trained, 'photo')} learned in closed form, in {seconds}"

@@ -1,1 +1,1 @@
-"""The practitioner's object, and what happens inside one `learn`: read the photos, plan, train, check, remember."""
+"""The learner, and the steps of one `learn`: plan, read the photos, train or compute a head, measure, save."""

@@ -23,7 +23,7 @@ from foster.system.output import listed
 
 @dataclass(frozen=True)
 class ClassAccuracy:
-    """How many images of one class were right, and the class that the others were most often taken for."""
+    """How many images of one class were right, and the most frequent answer for the others."""
 
     name: str
     num_images: int
@@ -64,14 +64,14 @@ class EvaluationReport:
     """Accuracy on labelled images. Images of classes that the learner does not know are counted separately."""
 
     confusion: Mapping[str, Mapping[str, int]]
-    """For each true class that has images, how many of them were taken for each class; zeros are left out."""
+    """For each true class that has images, the number of its images by predicted class; zeros are left out."""
     calibration_error: float
     """Mean distance, in points of percent, between confidence and accuracy."""
     unknown_classes: Mapping[str, int]
     empty_classes: tuple[str, ...]
     """Class folders without an image."""
     passed_over: Mapping[str, int]
-    """How many files were skipped, by the ending of their names or by what they are."""
+    """How many files were skipped, by the ending of their names or by their kind."""
     unreadable: tuple[Unreadable, ...]
     num_trained_on: int
     """How many of the images were learned from; the accuracy on these is too high."""
@@ -123,7 +123,7 @@ def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos, listene
     ids = {name: k for k, name in enumerate(knowledge.class_names)}
     unknown = {name: photos.labels.count(name) for name in photos.class_names if name not in ids}
     if len(unknown) == len(photos.class_names):
-        hint = "; 'unknown' is counted beside known classes (alone: 'foster predict --unknown auto')"
+        hint = "; a folder 'unknown' needs known classes beside it (alone: 'foster predict --unknown auto')"
         raise DataError(
             f"none of the classes in {photos.title} is known ({listed(list(unknown))}); "
             f"known are {listed(knowledge.class_names)}{hint if UNKNOWN in unknown else ''}"

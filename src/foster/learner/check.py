@@ -30,13 +30,13 @@ FEW_PHOTOS = 10
 """A class with fewer photos is reported; 20 or more are better."""
 
 VERY_SMALL = 32
-"""Photos with a shorter side are reported, where most photos are four times as large or more."""
+"""Photos with a shorter side are reported if most photos are at least four times as large."""
 
 SIDE = 192
 """The side of the images for a pretrained backbone."""
 
 SKETCHED_SIDE = 64
-"""The side at which photos are decoded where no network sees them."""
+"""The side at which photos are decoded if no network is used."""
 
 LEAST_ACCURACY = 0.6
 """A classifier that agrees with fewer labels than this share cannot judge them."""
@@ -112,7 +112,7 @@ class CheckReport:
     """How many photos each class has, readable or not."""
     num_test_photos: int
     passed_over: Mapping[str, int]
-    """How many files were skipped, by the ending of their names or by what they are."""
+    """How many files were skipped, by the ending of their names or by their kind."""
     findings: tuple[Finding, ...]
     remarks: tuple[str, ...] = ()
     """What was not checked, and why."""
@@ -149,7 +149,7 @@ class CheckReport:
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """A readable photo with its sketch and, where there is a network, the hash of the resized image, a bundle's
+    """A readable photo with its sketch and, if there is a network, the hash of the resized image, a bundle's
     probabilities `[C]` and features `[d]`."""
 
     photo: Photo
@@ -178,7 +178,7 @@ def check_photos(
     device: str = "auto",
     listener: events.Listener = events.ignore,
 ) -> CheckReport:
-    """Check photos from any source that `learn` takes: a folder with a subfolder a class, a CSV, or images with labels.
+    """Check photos from any source that `learn` accepts: a folder with a subfolder a class, a CSV, labelled images.
 
     ```python
     for finding in foster.check_photos("photos/february", bundle="bundles/current").findings:
@@ -319,7 +319,7 @@ def _mislabelled(
         remarks += doubts
     elif others:
         needed = f"two classes of {MIN_PHOTOS} different photos or more"
-        remarks.append(f"labels of {counted(len(others), 'photo')} were not judged: that takes {needed}")
+        remarks.append(f"labels of {counted(len(others), 'photo')} were not judged: that needs {needed}")
     return findings, remarks
 
 

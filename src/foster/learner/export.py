@@ -113,7 +113,7 @@ def export_facts(knowledge: Knowledge) -> dict[str, Any]:
 
 
 def _pictures(knowledge: Knowledge) -> Tensor:
-    """uint8 `[N, H, W, 3]` to check with: exemplars, or noise where there are none."""
+    """Pictures for the check, uint8 `[N, H, W, 3]`: exemplars, or noise if there are none."""
     images = knowledge.images_of(knowledge.exemplars).stack
     if len(images):
         stride = -(-len(images) // MAX_CHECKED)

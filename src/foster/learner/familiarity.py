@@ -172,7 +172,7 @@ def _logit_of_confidence(probability: Tensor) -> Tensor:
 
 
 def _score(measured: Tensor, means: Tensor, deviations: Tensor) -> Tensor:
-    """`[N]`, from confidences and nearnesses `[2, N]`: known photos are taken to be normally distributed in both."""
+    """`[N]`, from confidences and nearnesses `[2, N]`: both are assumed to be normally distributed for known photos."""
     shares: Tensor = torch.special.log_ndtr((measured - means) / deviations.clamp_min(1e-6))
     return shares.mean(0).exp()
 

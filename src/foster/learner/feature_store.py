@@ -26,7 +26,7 @@ Entry = tuple[int, str]
 class FeatureStore:
     """Photos in the order in which they were learned, by id and class; the features of some; sums over all.
 
-    The sums are of the features as they are stored, so that a photo whose features are kept can be taken out of them
+    The sums are of the features as they are stored, so that a photo whose features are kept can be subtracted
     exactly. Nothing is changed in place: every method returns a new store.
     """
 

@@ -55,7 +55,7 @@ class KeptImages:
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """Classes in order of arrival, the network, and what is kept of the photos.
+    """Classes in order of arrival, the network, and the photos and features that are kept.
 
     `task_sizes` are the numbers of classes by which the network grew. Knowledge is never changed: a `learn` returns a
     new object.
@@ -85,7 +85,7 @@ class Knowledge:
         return kept | self.store.entries() if self.store else kept
 
     def learned_ids(self) -> set[str]:
-        """The ids of all photos that are known to have been learned from."""
+        """The ids of the exemplars and of the photos in the store: all were learned from."""
         return {photo_id for _, photo_id in self.exemplars.entries()} | (set(self.store.ids) if self.store else set())
 
     @property

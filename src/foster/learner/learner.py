@@ -146,8 +146,8 @@ class Learner:
         minutes: float | None = None,
         **changes: Any,
     ) -> LearnReport:
-        """Learn a folder with a subfolder a class, a CSV of path and label, or images with `labels`; report what
-        each class gained or lost.
+        """Learn a folder with a subfolder a class, a CSV of path and label, or images with `labels`. Returns a report
+        with the accuracy of each class before and after.
 
         Classes may be new or known. If anything fails, the learner is unchanged. With `max_drop`, UpdateError is raised
         if the known classes lose more points than that on the images that are kept of them; `uncompared` of the report
@@ -179,7 +179,7 @@ class Learner:
     def predict(self, images: ImageLike | Images, top: int = 5, unknown_below: Unknown = None) -> list[Prediction]:
         """The best `top` classes of each image, in the order of the images, as `label`, `confidence` and `top`.
 
-        Images are paths (a folder stands for all images below it), PIL images or arrays, one or many. An array
+        Images are paths (a folder means all images below it), PIL images or arrays, one or many. An array
         with three axes is one image if its shape is `[H, W, 1|3|4]` (a tensor: `[1|3|4, H, W]`), else grey images
         `[N, H, W]`. An image that cannot be read gets an entry with an `error`. With `unknown_below`, an image whose
         best class has a smaller probability is "unknown"; "auto" compares confidence and nearness to the classes with

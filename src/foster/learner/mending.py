@@ -78,7 +78,7 @@ def merge(
     """Several classes become one, named `into`, in the place of the first."""
     ids = sorted({_known_id(knowledge, name) for name in names})
     if len(ids) < 2:
-        raise DataError("merge takes two different classes or more; rename gives one class another name")
+        raise DataError("merge needs two different classes or more; to change one name, use rename")
     name = _new_name(into, "the merged class")
     if name in knowledge.class_names and knowledge.class_names.index(name) not in ids:
         raise DataError(f"there is a class '{name}' already; name it among the classes to merge, or choose another")

@@ -82,7 +82,7 @@ class UpdateCheck:
     """The classes one by one, on one set of images. `kind` says which: "held-out" or "exemplar".
 
     Accuracies are means over classes, in percent: a class with many images counts no more than one with few. They are
-    None where there are no images.
+    None if there are no images.
     """
 
     kind: str
@@ -136,7 +136,7 @@ class UpdateCheck:
 
     @property
     def drop(self) -> float:
-        """By how many points the known classes fell; below 0 where they rose, 0 where there is nothing to compare."""
+        """By how many points the known classes fell; below 0 if they rose, 0 if there is nothing to compare."""
         before, after = self.known_before, self.known_after
         return before - after if before is not None and after is not None else 0.0
 
@@ -173,9 +173,9 @@ def compare(
 
 
 def deciding(checks: Sequence[UpdateCheck]) -> UpdateCheck | None:
-    """The check that decides about an update, over the known classes; None where no known class has an image.
+    """The check that decides about an update, over the known classes; None if no known class has an image.
 
-    A class is judged by its held-out images, or by its exemplars where it has none. With fewer than MIN_HELD_OUT
+    A class is judged by its held-out images, or by its exemplars if it has none. With fewer than MIN_HELD_OUT
     held-out images in all, exemplars count for every class.
     """
     entries_of = {check.kind: check.known for check in checks if check.known}
@@ -191,7 +191,7 @@ def deciding(checks: Sequence[UpdateCheck]) -> UpdateCheck | None:
 
 
 def problem(checks: Sequence[UpdateCheck], max_drop: float) -> str | None:
-    """One line that says by how much the known classes fell where that is more than `max_drop` points, else None."""
+    """One line about the drop of the known classes if it is more than `max_drop` points, else None."""
     check = deciding(checks)
     if check is None or check.drop <= max_drop:
         return None
@@ -242,7 +242,7 @@ class LearnReport:
     """What one `learn` found in its source, what it did, and the accuracy."""
 
     more_of: Mapping[str, int]
-    """Known classes that came again, with the number of images that were not known yet."""
+    """Known classes with more images, with the number of images that were not known yet."""
     num_repeated: int
     """Images that were known already, pixel for pixel."""
     shared: SharedPhotos | None
@@ -250,7 +250,7 @@ class LearnReport:
     empty_classes: tuple[str, ...]
     """Classes without a single readable image, which were left out."""
     passed_over: Mapping[str, int]
-    """Files that were skipped: how many, by the ending of their names or by what they are."""
+    """How many files were skipped, by the ending of their names or by their kind."""
     unreadable: tuple[Unreadable, ...]
     new_classes: tuple[str, ...]
     similar_names: tuple[tuple[str, ...], ...] = ()
@@ -263,7 +263,7 @@ class LearnReport:
     temperature: float = 1.0
     checks: tuple[UpdateCheck, ...] = ()
     uncompared: tuple[str, ...] = ()
-    """Known classes without an image: what they lost is not known, and no limit holds for them."""
+    """Known classes without an image: their loss is not known, and `max_drop` does not apply to them."""
     epochs: Mapping[str, int] = field(default_factory=dict)
     """The epochs of every phase of a training."""
     variants: Mapping[str, float] = field(default_factory=dict)
@@ -329,14 +329,14 @@ class MendReport:
     """Which classes were renamed, merged or forgotten, and how accuracy changed."""
 
     renamed: Mapping[str, str]
-    """Old names and the new one of each; several that became one class have the same."""
+    """The new name by the old name; merged classes have the same new name."""
     forgotten: tuple[str, ...] = ()
     checks: tuple[UpdateCheck, ...] = ()
-    """Accuracy before and after, where answers may have changed. Before a merge, the sum of the parts counts."""
+    """Accuracy before and after, if answers may have changed. Before a merge, its classes count as one."""
     is_trained: bool = False
     """Whether the backbone, which stays as it is, was trained on the classes."""
     removed: tuple[str, ...] = ()
-    """The ids of photos that were taken out."""
+    """The ids of photos that were removed."""
     is_estimated: bool = False
     """Whether the part of forgotten classes in the common sums was estimated: not all their features were kept."""
 
@@ -356,7 +356,7 @@ class MendReport:
 
 
 class UpdateError(FosterError):
-    """The known classes lost more than `max_drop`, so the learner is unchanged. `report` says what was learned, and
+    """The known classes lost more than `max_drop`, so the learner is unchanged. `report` is the LearnReport, and
     `refused` is a Learner with the result: evaluate it, save it, or continue from it."""
 
     exit_code = 3

@@ -14,7 +14,7 @@ MIN_PHOTOS = 5
 """A class with fewer photos is not judged."""
 
 MOST_OF_CHANCE = 0.6
-"""A label is suspect where its probability is at most this share of 1 / C, for C classes (results/notes)."""
+"""A label is suspect if its probability is at most this share of 1 / C, for C classes (results/notes)."""
 
 
 def judgeable(labels: Sequence[str], groups: Sequence[int]) -> list[str]:

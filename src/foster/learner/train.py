@@ -41,7 +41,7 @@ MEASURED_SECONDS = 2.0
 """How long the steps of each phase are timed if the schedules are fitted to a time."""
 
 NUM_FROZEN = 8
-"""Images on which the closed form beside a training is timed."""
+"""The number of images on which the features for the closed form are timed."""
 
 
 def learn_by_training(chosen: Plan) -> tuple[Knowledge, LearnReport]:

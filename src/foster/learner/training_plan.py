@@ -55,7 +55,7 @@ class TrainingPlan(Plan):
     `train`."""
     preprocessing: Preprocessing
     report: LearnReport
-    """What was found in the source."""
+    """The report so far: what was found in the source."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ class TrainingPlan(Plan):
 
     @cached_property
     def uncompared(self) -> tuple[str, ...]:
-        """The known classes without an image: what they lose cannot be measured."""
+        """The known classes without an image: their loss cannot be measured."""
         seen = {*self.held_out.labels.tolist(), *self.exemplars_before.labels.tolist()}
         return tuple(name for k, name in enumerate(self.known) if k not in seen)
 
@@ -123,7 +123,7 @@ class TrainingPlan(Plan):
     @property
     def quotas(self) -> tuple[int | None, int | None]:
         """How many exemplars and held-out images of each class are kept; None for no limit. A `learn` that holds out
-        nothing keeps those of earlier ones."""
+        nothing keeps the held-out images of earlier ones."""
         share = self.settings.held_out_share or (self.trained.held_out_share if self.trained else 0.0)
         return quotas(self.settings.quota(len(self.class_names)), share)
 
@@ -256,7 +256,7 @@ def _check(plan: Plan) -> None:
     if trained is None or (options.keeps_all_images and len(again) < len(names)):
         plan.backbone.make()  # a module of the user is tried, and weights are read
     if options.unlabeled_source:
-        raise SettingsError(f"{settings.section}.unlabeled: an experiment takes unlabeled images, a learner does not")
+        raise SettingsError(f"{settings.section}.unlabeled: only experiments take unlabeled images")
     settings.quota(len({*known, *names}))
     if wrong := options.problem(len(trained.task_sizes) + 1 if trained else 1):
         raise SettingsError(wrong)

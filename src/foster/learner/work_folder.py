@@ -71,7 +71,7 @@ class WorkFolder:
                     path.rmdir()
 
     def progress(self, start: Mapping[str, Any], listener: events.Listener) -> TaskState | None:
-        """The saved progress of the `learn` with the fingerprint `start`. Raises FolderError if the folder holds
+        """The saved progress of the `learn` with the fingerprint `start`. Raises FolderError if the folder has
         another one."""
         try:
             checkpoint = self.checkpoints.load(lambda message: listener(events.Warned(message)))
@@ -84,8 +84,8 @@ class WorkFolder:
             raise FolderError(f"{error}, or delete '{self.path}' to start anew") from None
         if reason:
             raise FolderError(
-                f"'{self.path}' holds a learn that was interrupted, {reason}; "
-                "repeat that one to continue it, or delete that folder to start anew"
+                f"'{self.path}' has an interrupted learn {reason}; "
+                "repeat that learn to continue it, or delete the folder to start anew"
             )
         return progress
 
@@ -102,7 +102,7 @@ class WorkFolder:
         return self.checkpoints.folder / f"features-{key}.safetensors"
 
     def setting(self, key: str) -> Any:
-        """The value of a setting in the interrupted `learn`; None if the folder holds no learn."""
+        """The value of a setting in the interrupted `learn`; None if there is none."""
         checkpoint = self.checkpoints.load(lambda message: None)
         if checkpoint is None:
             return None

@@ -1,1 +1,1 @@
-"""A bundle behind HTTP, and the page to drop photos on."""
+"""The server of a bundle over HTTP, and its web page."""

@@ -33,7 +33,7 @@ PREVIEW_SIDE = 1280
 class StoredPhoto(BaseModel):
     photo: str = Field(description="The photo's name, to remove it again.")
     label: str
-    before: str | None = Field(description="The class that it had before, where it was stored already.")
+    before: str | None = Field(description="The class that it had before, if it was stored already.")
 
 
 def photo_name(content: bytes) -> str:

@@ -16,7 +16,7 @@ from foster.serving.options import Options
 
 COOKIE = "foster_session"
 OPEN_ROUTES = frozenset({"/health", "/session"})
-"""Routes without a token: the health check, and where a browser sends the token."""
+"""Routes without a token: the health check, and the route to which a browser sends the token."""
 
 SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",

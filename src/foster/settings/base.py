@@ -35,7 +35,7 @@ MEMORY_KEYS = frozenset({"memory_total", "memory_per_class", "selection"})
 """Settings without effect for a method without a memory."""
 
 FREE_SETTINGS = ("data", "device", "checkpoint_minutes", "keep_networks", "first_task_from", "engine", "plugins")
-"""Settings that may change when a run is resumed: they decide where and how it computes, not what it learns."""
+"""Settings that may change when a run is resumed: they change where and how the run computes, not what it learns."""
 
 UNION_MEMBER = re.compile(r"Augmentation|str|float|(tuple|literal)\[.*|constrained-.*")
 """Parts that pydantic adds to the location of an error if a value may have several types."""
@@ -72,13 +72,13 @@ class CommonSettings(Frozen):
     learning_rate_scale: float | None = Field(default=None, gt=0, le=1e6)
     """The factor on every learning rate; by default 0.1 for a pretrained backbone, else 1."""
     memory_total: int | None = Field(default=None, ge=1)
-    """How many exemplars the memory holds in all."""
+    """The most exemplars in the memory, of all classes together."""
     memory_per_class: int | None = Field(default=None, ge=1)
-    """How many exemplars the memory holds of each class, in place of memory_total."""
+    """The most exemplars of each class in the memory, in place of memory_total."""
     selection: Literal["herding", "random"] = "herding"
     """How exemplars are selected."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N; auto takes a GPU if there is one."""
+    """auto, cpu, cuda or cuda:N; auto is a GPU if there is one."""
     checkpoint_minutes: float = Field(default=5.0, ge=0)
     """How often unfinished training is saved, so that it can be continued; 0 means after every epoch."""
     recipe: str = Field(default="", max_length=100)
