@@ -124,7 +124,7 @@ def report(
 
 def watch(
     path: Annotated[
-        Path, typer.Argument(metavar="RUN", help="The folder of a run or a sweep, or a bundle that is learned.")
+        Path, typer.Argument(metavar="RUN", help="The folder of a run or a sweep, or a bundle that a learn will write.")
     ],
     is_once: Annotated[bool, typer.Option("--once", help="Show the present state and exit.")] = False,
 ) -> None:

@@ -278,7 +278,7 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
 
 
 def _learned(report: "LearnReport", training: str) -> str:
-    """The number of photos that were learned, the way, and the time."""
+    """The number of learned photos, how they were learned, and the time."""
     seconds = duration(report.seconds)
     if report.is_closed_form:
         return f"{counted(report.num_trained, 'photo')} learned in closed form, in {seconds}"

@@ -40,10 +40,10 @@ from foster.system.counts import counted
 from foster.training.engine import find_device, inference_batch_size
 
 READ_AT_ONCE = 128
-"""Photos that are decoded and inferred together."""
+"""The number of photos that are decoded and inferred together."""
 
 TIMED_PHOTOS = 8
-"""Photos on which the time to compute features is measured."""
+"""The number of photos on which the time to compute features is measured."""
 
 TRAINING_KEYS = ("training", "epochs_scale", "learning_rate_scale", "augmentation")
 """Settings that have an effect only if a network is trained."""

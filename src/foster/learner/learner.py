@@ -255,7 +255,7 @@ class Learner:
         return self._mended(*mending.forget(self.known, self.settings, names))
 
     def remove_photos(self, *photos: str | Path) -> MendReport:
-        """Remove kept photos, given by file or id. In closed form they are also subtracted from the sums."""
+        """Remove kept photos, given by file or id. In closed form the sums no longer have them."""
         texts = [str(photo) for photo in photos]
         return self._mended(*mending.remove_photos(self.known, self.settings, texts))
 

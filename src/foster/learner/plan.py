@@ -62,7 +62,7 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The arguments of a `learn` (photos, limits, listener, work folder), and what is fixed for all later learns: the
+    """The arguments of a `learn` (photos, limits, listener, work folder), and the choices before photos are read: the
     size of the images, the backbone, and `settings.method`, which is no longer `auto`."""
 
     before: Knowledge | None
@@ -84,7 +84,7 @@ class Plan:
 
     @property
     def trained(self) -> Knowledge | None:
-        """The knowledge of before, if its network was trained; None for a closed form."""
+        """The knowledge before this `learn`, if its network was trained; None for a closed form."""
         return None if self.before is None or self.before.is_closed_form else self.before
 
     @property

@@ -242,7 +242,7 @@ class LearnReport:
     """What one `learn` found in its source, what it did, and the accuracy."""
 
     more_of: Mapping[str, int]
-    """Known classes with more images, with the number of images that were not known yet."""
+    """Known classes that the source has, each with the number of its images that were not known yet."""
     num_repeated: int
     """Images that were known already, pixel for pixel."""
     shared: SharedPhotos | None

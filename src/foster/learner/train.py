@@ -1,6 +1,6 @@
 """A `learn` whose network is trained, in the order in which it happens: plan, forecast the time, train, measure.
 
-The knowledge of before is not changed: a new one is returned.
+The earlier knowledge is not changed: a new one is returned.
 """
 
 import copy

@@ -34,7 +34,7 @@ AUTO, CLOSED_FORM = "auto", "closed_form"
 """Values of `method` that do not name a method."""
 
 KEPT_FROM_THE_FIRST_LEARN = ("method", "backbone", "image_size")
-"""Settings that the first learn fixes for all later ones, besides the pretrained weights."""
+"""Settings that the first learn fixes, besides the pretrained weights. A closed form may be trained later."""
 
 REPLACED = {
     "training": ("epochs_scale", "validation_share"),
