@@ -50,13 +50,13 @@ class SameConv(nn.Conv2d):
         return functional.conv2d(maps, weight, bias, stride, 0, 1, self.groups)
 
 
-class SteadyNorm(nn.BatchNorm2d):
+class FixedStatisticsNorm(nn.BatchNorm2d):
     """BatchNorm that always uses its pretrained statistics; only scale and shift are trained.
 
     Otherwise weights trained on few photos would fit the statistics of small batches, which prediction does not use.
     """
 
-    def train(self, mode: bool = True) -> "SteadyNorm":
+    def train(self, mode: bool = True) -> "FixedStatisticsNorm":
         return super().train(False)
 
     def folded_into(self, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,12 +69,12 @@ class SteadyNorm(nn.BatchNorm2d):
 
 
 class Unit(nn.Sequential):
-    """A convolution, its SteadyNorm and further modules. The first two are computed as one convolution, with gradients
+    """A convolution, its norm and further modules. Convolution and norm are computed as one convolution, with gradients
     of both: separate norms take a quarter of a training step on a CPU."""
 
     def forward(self, maps: Tensor) -> Tensor:
         convolution, norm, *others = self
-        if isinstance(convolution, SameConv) and isinstance(norm, SteadyNorm):
+        if isinstance(convolution, SameConv) and isinstance(norm, FixedStatisticsNorm):
             maps = convolution.filtered(maps, *norm.folded_into(convolution.weight))
         else:  # a frozen norm was folded into its convolution
             maps = norm(convolution(maps))
@@ -86,7 +86,7 @@ class Unit(nn.Sequential):
 def _unit(in_channels: int, out_channels: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Module:
     """Convolution, BatchNorm and ReLU6. ReLU6 works in place, because allocating memory takes longer than computing."""
     convolution = SameConv(in_channels, out_channels, kernel, stride, groups=groups, bias=False)
-    return Unit(convolution, SteadyNorm(out_channels, NORM_EPSILON), nn.ReLU6(inplace=True))
+    return Unit(convolution, FixedStatisticsNorm(out_channels, NORM_EPSILON), nn.ReLU6(inplace=True))
 
 
 class Block(nn.Module):
@@ -97,7 +97,9 @@ class Block(nn.Module):
         wide = expansion * in_channels
         self.expand = _unit(in_channels, wide) if expansion > 1 else nn.Identity()
         self.filter = _unit(wide, wide, kernel, stride, groups=wide)
-        self.project = Unit(SameConv(wide, out_channels, 1, bias=False), SteadyNorm(out_channels, NORM_EPSILON))
+        self.project = Unit(
+            SameConv(wide, out_channels, 1, bias=False), FixedStatisticsNorm(out_channels, NORM_EPSILON)
+        )
         self.is_residual = stride == 1 and in_channels == out_channels
 
     def forward(self, maps: Tensor) -> Tensor:

@@ -105,8 +105,8 @@ class Results(list[Result]):
         return plain_text(shown(accuracy_grids(self))).rstrip()
 
     def records(self) -> list[dict[str, Any]]:
-        """A flat dict for each run: its name, its numbers, its accuracy after each task, and each setting that differs
-        from the preset in some run, by dotted key, such as `replay.later.learning_rate`.
+        """A flat dict for each run: scenario, method and seed, its numbers, its accuracy after each task, and each
+        setting that differs from the preset in some run, by dotted key, such as `replay.later.learning_rate`.
 
         `pandas.DataFrame(results.records())` is a table of them.
         """

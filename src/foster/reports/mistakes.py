@@ -26,8 +26,8 @@ NUM_BINS = 10
 @dataclass(frozen=True)
 class ClassRow:
     """One class: its task, its number of images that were never trained on, and its accuracy in percent for each of the
-    runs or networks compared. `mistaken_for` is the most frequent wrong answer of the first of
-    them, and `share` its percentage."""
+    runs or networks compared. `mistaken_for` is the most frequent wrong answer of the first of them, and `share` the
+    percentage of images with it."""
 
     name: str
     task: int

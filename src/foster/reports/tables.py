@@ -263,8 +263,8 @@ def summary_records(results: Sequence[RunResult], *, across_orders: bool = False
 
 
 def run_records(results: Sequence[RunResult]) -> list[dict[str, Any]]:
-    """A flat dict for each run: its name, its numbers, the average of each variant, and the settings that differ from
-    the preset in some run. The averages, final accuracy and forgetting of an unfinished run are None."""
+    """A flat dict for each run: scenario, method and seed, its numbers, the average of each variant, and settings that
+    differ from the preset in some run. The averages, final accuracy and forgetting of an unfinished run are None."""
     return [_run_record(run) | changed for run, changed in zip(results, _setting_columns(results), strict=True)]
 
 

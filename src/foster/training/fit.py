@@ -149,7 +149,7 @@ class EpochLog:
         self.flush()
 
         def report() -> None:
-            losses = self._losses(epoch, names, self._with_those_before(epoch, read()))
+            losses = self._losses(epoch, names, self._with_sums_before(epoch, read()))
             self._durations.append(seconds)
             per_epoch = median_low(self._durations)  # the first epoch is often slower
             # The epoch is reported one epoch later, so part of the remaining time has passed.
@@ -166,7 +166,7 @@ class EpochLog:
 
     def sums_so_far(self, epoch: int, names: Sequence[str], sums: Tensor) -> tuple[float, ...]:
         """The loss sums of the current epoch, including those from before a resume."""
-        whole = self._with_those_before(epoch, sums.tolist())
+        whole = self._with_sums_before(epoch, sums.tolist())
         self._losses(epoch, names, whole)
         return whole
 
@@ -177,7 +177,7 @@ class EpochLog:
         if not bool(torch.stack([tensor.sum(dtype=torch.float64) for tensor in tensors]).sum().isfinite()):
             raise TrainingError(f"the weights are not finite numbers {self._where(epoch)}")
 
-    def _with_those_before(self, epoch: int, sums: list[float]) -> tuple[float, ...]:
+    def _with_sums_before(self, epoch: int, sums: list[float]) -> tuple[float, ...]:
         if epoch != self.start or not self.sums_before:
             return tuple(sums)
         return tuple(before + after for before, after in zip(self.sums_before, sums, strict=True))
