@@ -45,7 +45,7 @@ from foster.bundle.manifest import (
 )
 from foster.errors import DataError, FolderError, words_of
 from foster.system.documents import DocumentError, checked, read_json, read_tensors
-from foster.system.files import flush, sha256_of, unwritable, write_new, written
+from foster.system.files import explained_write_errors, flush, sha256_of, unwritable, write_new
 from foster.system.memory import main_memory
 from foster.version import __version__
 
@@ -70,7 +70,7 @@ def check_free(folder: Path) -> None:
         raise FolderError(f"'{folder}' already exists, and nothing is overwritten; choose a new name")
     check_outside(folder)
     parent = next(parent for parent in folder.absolute().parents if parent.exists())
-    with written(folder):
+    with explained_write_errors(folder):
         Path(tempfile.mkdtemp(dir=parent)).rmdir()
 
 

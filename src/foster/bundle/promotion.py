@@ -6,7 +6,7 @@ from pathlib import Path
 
 from foster.bundle.folder import BundleError, check_files, real_folder
 from foster.errors import FolderError
-from foster.system.files import flush, written
+from foster.system.files import explained_write_errors, flush
 from foster.system.locking import locked
 
 LINK, PREVIOUS, LOCK = "current", "previous", ".current.lock"
@@ -67,7 +67,7 @@ def rollback(path: Path) -> Promotion:
         except BundleError as error:
             raise FolderError(f"cannot roll back from '{now}' to '{before}': {error}") from None
         _point(link, before)
-        with written(link):
+        with explained_write_errors(link):
             link.with_name(PREVIOUS).unlink()
         return Promotion(link, now, before)
 
@@ -89,7 +89,7 @@ def _target(link: Path) -> str | None:
 def _point(link: Path, name: str) -> None:
     """Point a link at the bundle `name` beside it, in one step."""
     temporary = link.with_name(f".{link.name}.part")
-    with written(link):
+    with explained_write_errors(link):
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(name, target_is_directory=True)
         temporary.replace(link)

@@ -93,7 +93,7 @@ def figure(
 
     Example: foster figure accuracy runs --out curves.png
     """
-    from foster.reports.style import ENDINGS, entitled, figure_format, save_figure
+    from foster.reports.style import ENDINGS, figure_format, save_figure, with_title
 
     path = out or Path(f"{kind}.png")
     check_ending(path, *ENDINGS)
@@ -101,7 +101,7 @@ def figure(
 
     with figure_format(style, width, height, font_size).used():
         drawn = figures.figure(kind, subjects, data)
-        save_figure(entitled(drawn, output.printable(title)) if title else drawn, path)
+        save_figure(with_title(drawn, output.printable(title)) if title else drawn, path)
     typer.echo(f"figure: {path}")
 
 

@@ -12,7 +12,7 @@ from foster.experiment.event_log import EVENTS, FollowedRun, end_cut_line, note
 from foster.experiment.results import RESULTS, read_content
 from foster.settings.base import FREE_SETTINGS, flat
 from foster.settings.experiment import Settings, load_settings
-from foster.system.files import is_temporary, remove_temporaries, write_json, write_text, written
+from foster.system.files import explained_write_errors, is_temporary, remove_temporaries, write_json, write_text
 from foster.system.locking import LOCK, locked, writer_of
 from foster.training.checkpoint import CheckpointStore, NoCheckpoints
 
@@ -106,7 +106,7 @@ class RunFolder:
             raise begun
         if self.path.exists() and not self.path.is_dir():
             raise FolderError(f"'{self.path}' is a file; {other}")
-        with written(self.path):
+        with explained_write_errors(self.path):
             entries = list(self.path.iterdir()) if self.path.is_dir() else []
         # Settings without events may be a file of the user's own.
         is_begun = self.holds_run and (self.path / EVENTS).exists()

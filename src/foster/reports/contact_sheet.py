@@ -15,7 +15,7 @@ from foster.data.photos.decode import ImageError, ImageLike, Resizing, decode, q
 from foster.data.photos.reading import check_kept
 from foster.learner.check import KINDS, CheckReport, Photo
 from foster.system.counts import counted
-from foster.system.files import check_ending, write_bytes, written
+from foster.system.files import check_ending, explained_write_errors, write_bytes
 
 TILE, TEXT_HEIGHT, MARGIN, NUM_COLUMNS = 84, 14, 6, 12
 INK, HELD_OUT, WRONG = (30, 30, 30), (0, 90, 200), (190, 30, 30)
@@ -50,7 +50,7 @@ def check_place(path: Path) -> None:
     """Refuse a path that does not end in .png or cannot be written, before anything is computed; its folder is made."""
     check_ending(path, ".png")  # other formats limit the height
     check_outside(path)
-    with written(path):
+    with explained_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=path.parent):
             pass

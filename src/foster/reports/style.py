@@ -235,7 +235,7 @@ def new_figure(width: float, height: float, *, keeps_shape: bool = True) -> Figu
     return figure
 
 
-def entitled(figure: Figure, title: str) -> Figure:
+def with_title(figure: Figure, title: str) -> Figure:
     """The figure with a title above all its panels."""
     with styled():
         figure.suptitle(wrapped(title, figure.get_figwidth()), x=0.01, ha="left")

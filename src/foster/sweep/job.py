@@ -19,7 +19,7 @@ from foster.settings.experiment import Settings
 from foster.settings.toml import value_text
 from foster.sweep.grid import PlannedRun
 from foster.system.counts import ABSENT
-from foster.system.files import write_text, written
+from foster.system.files import explained_write_errors, write_text
 from foster.system.memory import num_cores
 from foster.system.signals import SIGNALS, STOPS_WITH_INPUT
 
@@ -92,7 +92,7 @@ class SweptRun(FollowedRun):
     def start(self, slot: Slot, environment: Mapping[str, str], spawn: Spawn) -> None:
         """Start or continue the run."""
         command = [sys.executable, "-P", "-m", "foster", *_arguments(RunFolder(self.folder), self.settings), "--quiet"]
-        with written(self.log), self.log.open("ab") as file:
+        with explained_write_errors(self.log), self.log.open("ab") as file:
             self.log_start = file.tell()
         self.process = spawn(command, {**environment, STOPS_WITH_INPUT: "1"}, self.log.absolute(), slot)
         self.state, self.slot = State.RUNNING, slot

@@ -82,7 +82,7 @@ def write_bytes(path: Path, data: bytes, *, is_folder_flushed: bool = True) -> N
     Without `is_folder_flushed` the new name may be lost when the machine fails, until the folder is flushed.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
-    with written(path):
+    with explained_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             _write(temporary, os.O_CREAT | os.O_EXCL, data)
@@ -112,7 +112,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Add a line to a file in one write: a crash or a full disk can only cut this last line."""
-    with written(path):
+    with explained_write_errors(path):
         # In a stranger's folder, a link could lead out of it.
         _write(path, os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, (line + "\n").encode())
 
@@ -138,7 +138,7 @@ def flush(path: Path) -> None:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[None]:
+def explained_write_errors(path: Path) -> Iterator[None]:
     """Turn an OSError inside into a FolderError: `path` cannot be written."""
     try:
         yield

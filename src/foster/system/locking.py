@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from foster.errors import FolderError
-from foster.system.files import written
+from foster.system.files import explained_write_errors
 
 LOCK = "lock"
 MAX_HOLDER_BYTES = 1000
@@ -24,14 +24,14 @@ def locked(folder: Path, name: str = LOCK, *, is_waiting: bool = False) -> Itera
 
     path = folder / name
     lock = FileLock(path, timeout=-1 if is_waiting else 0)
-    with written(path):
+    with explained_write_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire()
         except Timeout:
             raise FolderError(f"'{folder}' is being written by {_holder(path)}; wait for it or stop it") from None
     try:
-        with written(path):
+        with explained_write_errors(path):
             path.write_text(json.dumps({"process": os.getpid(), "host": socket.gethostname()}))
         yield
     finally:

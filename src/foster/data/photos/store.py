@@ -41,7 +41,7 @@ from foster.data.photos.decode import (
 )
 from foster.data.photos.find import Unreadable, item_name
 from foster.errors import DataError
-from foster.system.files import read_limited, written
+from foster.system.files import explained_write_errors, read_limited
 from foster.system.memory import num_cores
 from foster.system.processes import gathered, process_group, stop_together
 
@@ -338,7 +338,7 @@ class PhotoStore:
 
 def _in_file(parts: Sequence[Decoded], folder: Path | None) -> Tensor:
     """The pixels of all parts in an unnamed file in `folder`, which is freed with the tensor."""
-    with written(folder or Path(tempfile.gettempdir())), tempfile.NamedTemporaryFile(dir=folder) as file:
+    with explained_write_errors(folder or Path(tempfile.gettempdir())), tempfile.NamedTemporaryFile(dir=folder) as file:
         for part in parts:
             file.write(part.pixels.numpy().data)
         file.flush()
