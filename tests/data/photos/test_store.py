@@ -168,7 +168,7 @@ def test_what_cannot_be_read_is_left_out_and_told(folder: Path) -> None:
 
 
 def test_photos_go_where_there_is_room_for_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_available_memory", lambda: 1000.0)
+    monkeypatch.setattr(store_module, "_available_memory", lambda: 1000)
     assert PhotoLoader(32, 40).choose(600) == "host"
     assert PhotoLoader(32, 40, cache=Path()).choose(800) == "disk"
     with pytest.raises(DataError, match=r"engine\.photo_cache=FOLDER"):

@@ -42,7 +42,7 @@ from foster.data.photos.decode import (
 from foster.data.photos.find import Unreadable, item_name
 from foster.errors import DataError
 from foster.system.files import explained_write_errors, read_limited
-from foster.system.memory import num_cores
+from foster.system.memory import main_memory, num_cores
 from foster.system.processes import gathered, process_group, stop_together
 
 Place = Literal["auto", "device", "host", "disk"]
@@ -143,13 +143,14 @@ def typical_photo_bytes(short_side: int) -> int:
     return 3 * side * side * 4 // 3
 
 
-def _available_memory() -> float:
-    """The available bytes of the host's memory; infinite if they are not known."""
+def _available_memory() -> int:
+    """The available bytes of the host's memory, at most those of the container."""
+    available = main_memory()
     with suppress(OSError, ValueError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                return float(line.split()[1]) * 1024
-    return float("inf")
+                available = min(available, int(line.split()[1]) * 1024)
+    return available
 
 
 class Decoded(NamedTuple):
