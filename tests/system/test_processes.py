@@ -3,14 +3,13 @@
 import multiprocessing
 import signal
 import socket
-import time
-from threading import Timer
 from typing import Any
 
 import pytest
 import torch
 
 from foster.errors import SettingsError
+from foster.system import processes
 from foster.system.processes import (
     ALONE,
     ProcessGroup,
@@ -73,12 +72,16 @@ def _member(results: Any) -> None:
         except SettingsError as error:
             refusal = str(error)
         answers = [agreed(found.rank == 1), agreed(False)]
-        stop = StopRequest()
-        if found.rank == 1:
-            Timer(0.1, stop.set, (signal.SIGTERM,)).start()
-        else:
-            time.sleep(0.5)
-        stop_together(stop)  # the second process is asked while it waits for the first
+        stop, exchange = StopRequest(), processes.highest
+
+        def requested_meanwhile(number: int) -> int:
+            answer = exchange(number)
+            if found.rank == 1:
+                stop.set(signal.SIGTERM)
+            return answer
+
+        processes.highest = requested_meanwhile
+        stop_together(stop)
         assert stop.is_set == (found.rank == 1)
         with pytest.raises(Stopped) as stopped:
             stop_together(stop)
