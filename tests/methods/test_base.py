@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_course import digits, new_method
+from small_course import digits, engine, new_method
 from torch import Tensor
 
 from foster.data.task import Task
@@ -93,6 +93,14 @@ def test_fresh_rows_of_the_head_depend_on_the_task() -> None:
 
     assert torch.equal(fresh_rows(1), fresh_rows(1))
     assert not torch.equal(fresh_rows(1), fresh_rows(2))
+
+
+def test_batches_are_the_images_in_order_with_their_labels() -> None:
+    method, images = untrained(), digits()[0].new_images
+    method.context = replace(method.context, normalised=engine().normalised)
+    seen, labels = map(torch.cat, zip(*method.batches(images, 7), strict=True))
+    torch.testing.assert_close(seen, engine().normalised(images.stack))
+    assert torch.equal(labels, images.labels)
 
 
 def test_a_random_selection_of_exemplars_depends_on_the_task() -> None:

@@ -56,6 +56,7 @@ def test_every_image_and_its_mirror_image_count_once(name: str) -> None:
     method = learned(name, 2)
     network = method.network
     assert isinstance(network, ClosedFormNetwork)
+    assert network.feature_size == 4 * {"slda": 32 + 64, "ridge": 16 + 32 + 64}[name], "of the last stages"
     images = [digits()[index].new_images for index in range(2)]
     assert network.head.counts.tolist() == [2 * int(count) for each in images for count in each.class_counts() if count]
     first = method.views(network, images[0])[0].double()  # the features that standardise those of all tasks

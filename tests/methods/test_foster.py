@@ -20,6 +20,7 @@ from foster.methods.base import Context
 from foster.methods.foster import Foster
 from foster.networks import build_backbone
 from foster.networks.boosted import BoostedNetwork
+from foster.networks.modules import is_frozen
 from foster.networks.network import Network, Output
 from foster.seeding import Address, generator
 from foster.settings.experiment import load_settings
@@ -345,7 +346,7 @@ def test_unlabeled_images_are_for_compression_alone() -> None:
 
 
 def test_several_branches_are_boosted_one_after_the_other_and_their_mean_is_compressed() -> None:
-    course = follow(options(boost_branches=2))
+    course = follow(options(boost_branches=2, alignment="weights"))
     assert course.story[3:] == ["boost", "boost-2", "remember", "evaluate boosted", "compress"]
     first, second, compress = (course.phase(name) for name in ("boost", "boost-2", "compress"))
     (teacher,) = compress.phase.teachers
@@ -353,6 +354,9 @@ def test_several_branches_are_boosted_one_after_the_other_and_their_mean_is_comp
     with torch.no_grad():
         parts = [phase.phase.network.eval()(images).logits for phase in (first, second)]
         torch.testing.assert_close(teacher(images).logits, sum(parts) / 2)
+    for phase in (first, second):
+        old, new = mean_norms(phase.phase.network.weight, 2)
+        assert old == pytest.approx(new, rel=1e-5), "each is aligned"
     assert not torch.allclose(*parts), "the branches have learned different things"
     blocks = [phase.before["new_block"] for phase in (first, second)]
     assert not torch.equal(*blocks), "and have started from different heads"
@@ -361,6 +365,14 @@ def test_several_branches_are_boosted_one_after_the_other_and_their_mean_is_comp
     assert len(course.method.network.branches) == 1
     for trained in (first, second):
         assert all(torch.equal(first.before[name], trained.before[name]) for name in first.before if "branches" in name)
+
+
+def test_a_kept_boosted_network_gives_the_same_logits_again() -> None:
+    course = follow(options(sums="probabilities"))
+    images, _ = batch_of(course.phase("boost").phase)
+    kept = course.method.network_of("boosted", [2, 2], course.boosted.state_dict()).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(kept(images).logits, course.boosted.eval()(images).logits)
 
 
 def test_the_student_and_its_teacher_see_the_same_mixed_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,8 +409,10 @@ def test_the_first_network_divides_the_probability_of_its_classes_for_the_studen
 ) -> None:
     monkeypatch.setattr("foster.settings.methods.FEW_NEW", 10)
     course = follow(options(recall_first=True))
-    compress, first = course.phase("compress"), course.networks[0].eval()
+    compress, first = course.phase("compress"), course.networks[0]
     assert compress.phase.teachers == (course.boosted, course.method.first)
+    assert is_frozen(first)
+    assert not first.training
     images, labels = batch_of(compress.phase)
     course.method.network.eval()
     with torch.no_grad():

@@ -50,10 +50,11 @@ def test_the_first_task_learns_to_tell_turns_and_the_network_stays_as_large_as_w
         for turns in ("none", "beside")
     )
     task = task_of(turned, 0)
-    next(iter(upright.phases(task)))
-    phase = next(iter(turned.phases(task)))
+    plain, phase = (next(iter(method.phases(task))) for method in (upright, turned))
+    assert isinstance(plain, Phase)
     assert isinstance(phase, Phase)
     before = terms(phase, task)
+    assert before["L_CE"] == pytest.approx(terms(plain, task)["L_CE"], rel=1e-4), "classes are learned upright"
     train(phase, task)
     after = terms(phase, task)
     assert set(after) == {"L_CE", "L_turn"}

@@ -15,7 +15,7 @@ from foster.data.sources import load
 from foster.data.task import Task
 from foster.methods import method_class
 from foster.methods.base import Method
-from foster.methods.refresh import refresh
+from foster.methods.refresh import grown_sizes, refresh
 from foster.networks.modules import is_frozen
 from foster.settings.methods import METHOD_SETTINGS
 from foster.training.phase import Evaluate, Phase
@@ -108,6 +108,13 @@ def test_exemplars_of_classes_that_come_again_are_chosen_anew_by_the_refreshed_n
         features = method.context.infer(method.network, candidates).features
         assert torch.equal(kept, candidates[herding(features, QUOTA)])
         assert not torch.equal(kept, before[class_id])
+
+
+@pytest.mark.parametrize(("name", "expected"), [("replay", [2, 1]), ("foster", [2, 0, 1])])
+def test_a_task_without_new_classes_counts_where_the_method_trains_its_own_phases(
+    name: str, expected: list[int]
+) -> None:
+    assert grown_sizes(new_method(method_class(name), METHOD_SETTINGS[name]()), [2, 0, 1]) == expected
 
 
 @pytest.mark.parametrize("name", ["finetune", "lwf"])

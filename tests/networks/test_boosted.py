@@ -120,6 +120,8 @@ def test_the_plain_network_of_all_branches_is_the_same_function(boosted: Boosted
     expected = boosted(images())
     assert torch.equal(plain(images()).logits, expected.logits)
     assert torch.equal(plain.features(images()), expected.features)
+    parts = [network.beyond(boosted.old).eval()(images()).logits for network in (boosted, plain)]
+    torch.testing.assert_close(*parts, msg="the new branch with its columns")
     assert addresses(plain) & addresses(boosted) == addresses(boosted.old.branches), "frozen in both"
     backbone = sum(parameter.numel() for parameter in boosted.new_branch.parameters())
     assert plain.num_parameters() == 2 * backbone + 5 * (128 + 1), "without the old head and the new branch's"
