@@ -78,6 +78,12 @@ def test_a_first_task_that_was_another_one_is_refused(whole: Path, changes: tupl
         first_task(tiny_settings("foster", f"first_task_from={whole}", *changes))
 
 
+def test_where_a_method_has_a_first_task_of_its_own_all_its_settings_decide(tmp_path: Path):
+    (tmp_path / "settings.toml").write_text(tiny_settings("podnet").toml())
+    with pytest.raises(SettingsError, match=r"first_task_from: .*num_proxies = 10 and not 3"):
+        first_task(tiny_settings("podnet", f"first_task_from={tmp_path}", "podnet.num_proxies=3"))
+
+
 def test_a_run_that_kept_no_networks_is_refused(whole: Path, tmp_path: Path):
     shutil.copytree(whole, tmp_path / "run", ignore=shutil.ignore_patterns("networks"))
     with pytest.raises(SettingsError, match="keep_networks=true"):

@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from tiny_runs import tiny_settings
 
 from foster.data.download import Follower
+from foster.data.scenario import class_order_from_seed
 from foster.errors import DataError, DeviceError, SettingsError
 from foster.experiment.engine import build_engine
 from foster.experiment.folder import RunFolder
@@ -52,6 +53,10 @@ def test_a_run_begins_with_pretrained_weights_and_is_gentle_with_them(tmp_path: 
         check_parts(tiny_settings("bic", "weights=nothing.safetensors"))
     with pytest.raises(SettingsError, match="anything"):
         check_parts(tiny_settings("bic", "backbone=timm:anything"))
+
+
+def test_an_order_seed_of_0_is_a_seed() -> None:
+    assert load_scenario(tiny_settings("foster", "order_seed=0")).class_order == class_order_from_seed(6, 0)
 
 
 def test_all_data_of_a_run_is_read_wherever_its_device_is(tmp_path: Path) -> None:

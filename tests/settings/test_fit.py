@@ -12,7 +12,7 @@ def test_a_schedule_is_stretched_with_its_milestones_and_keeps_an_epoch() -> Non
     assert schedule.scaled(0.1) == FitSettings(epochs=20, schedule="milestones", milestones=(6, 12, 17))
     assert schedule.scaled(1) == schedule
     assert FitSettings(epochs=20, warmup_epochs=5).scaled(0.2).warmup_epochs == 1
-    assert FitSettings(epochs=20, warmup_epochs=19).scaled(0.01).warmup_epochs == 0
+    assert FitSettings(epochs=20, warmup_epochs=19).scaled(0.05).warmup_epochs == 0
     short = schedule.scaled(0.001)
     assert (short.epochs, short.milestones) == (1, (1,))
 

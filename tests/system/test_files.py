@@ -1,5 +1,6 @@
 """Files that are whole or not there at all, and files that are read with a limit."""
 
+import os
 import re
 from pathlib import Path
 
@@ -26,6 +27,13 @@ def test_a_file_keeps_its_content_until_the_new_one_is_whole(tmp_path: Path, mon
         write_bytes(tmp_path / "file", b"a longer new content")
     assert (tmp_path / "file").read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_that_the_system_takes_in_parts_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr("os.write", lambda descriptor, data: write(descriptor, data[:3]))
+    write_bytes(tmp_path / "file", b"content")
+    assert (tmp_path / "file").read_bytes() == b"content"
 
 
 def test_a_line_is_not_added_to_a_file_outside_to_which_a_link_leads(tmp_path: Path) -> None:

@@ -194,11 +194,13 @@ def test_training_from_any_step_on_equals_training_without_a_break(settings: Fit
 
     whole, whole_log, states = run(None)
     assert [(state.epoch, state.step) for state in states] == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
-    for state in states:
-        network, log, _ = run(state)
+    for number, state in enumerate(states, start=1):
+        network, log, later = run(state)
         for name, value in whole.state_dict().items():
             assert torch.equal(network.state_dict()[name], value), name
         assert log.epochs[-1].losses == pytest.approx(whole_log.epochs[-1].losses, rel=1e-12)
+        for found, expected in zip(later, states[number:], strict=True):
+            assert found.loss_sums == pytest.approx(expected.loss_sums, rel=1e-12)
 
 
 def test_the_time_left_is_that_of_usual_epochs_and_less_by_what_has_passed_since(
