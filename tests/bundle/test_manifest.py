@@ -202,16 +202,19 @@ def compressed(names: list[str]) -> bytes:
 
 
 def overlapping(names: list[str]) -> bytes:
-    """A ZIP file with one content, at which all entries of its directory point."""
-    whole = zipped([(name, bytes(1000)) for name in names])
-    first, directory = zipped([(names[0], bytes(1000))]), whole[whole.index(DIRECTORY) :]
-    first = first[: first.index(DIRECTORY)]
-    entries = [bytearray(DIRECTORY + entry) for entry in directory.split(DIRECTORY)[1:]]
-    for entry in entries:
-        entry[42:46] = bytes(4)
-    end = entries[-1].index(END)
-    entries[-1][end + 16 : end + 20] = len(first).to_bytes(4, "little")
-    return first + b"".join(entries)
+    """A ZIP file whose entries lie inside each other: the content of each is the whole entry after it."""
+    entry, directory = bytes(1000), list[bytearray]()
+    for name in reversed(names):
+        whole = zipped([(name, entry)])
+        entry, _, facts = whole.partition(DIRECTORY)
+        directory.insert(0, bytearray(DIRECTORY + facts[: facts.index(END)]))
+    end, place = bytearray(whole[whole.index(END) :]), 0
+    for name, facts_of_one in zip(names, directory, strict=True):
+        facts_of_one[42:46] = place.to_bytes(4, "little")
+        place += 30 + len(name)
+    end[8:12] = 2 * len(names).to_bytes(2, "little")
+    end[12:20] = sum(map(len, directory)).to_bytes(4, "little") + len(entry).to_bytes(4, "little")
+    return entry + b"".join(directory) + end
 
 
 def padded(names: list[str]) -> bytes:

@@ -1,5 +1,6 @@
 """How good a learner is on labelled photos."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,10 @@ import torch
 from small_learners import digits, unseen_digits
 
 from foster import events
+from foster.data.photos.find import find_photos
 from foster.errors import DataError
+from foster.learner.assessment import UnknownReport, assess
+from foster.learner.familiarity import Familiarity
 from foster.learner.learner import Learner
 
 
@@ -31,6 +35,25 @@ def test_evaluation_counts_by_class_and_leaves_unknown_classes_out(taught: Learn
         taught.evaluate(digits("seven"))
     with pytest.raises(DataError, match="--unknown auto"):
         taught.evaluate(images, ["unknown"] * 36)
+
+
+def test_photos_that_should_be_refused_count_apart_wherever_they_lie(taught: Learner) -> None:
+    known, names = digits("zero", "one", last=12, data=unseen_digits())
+    others, _ = digits("seven", last=12, data=unseen_digits())
+    classifier = taught.classifier()
+    probability, features = classifier.described(known)
+    familiarity = Familiarity.fitted(features, torch.arange(2).repeat_interleave(12), (probability, features))
+    assert familiarity is not None
+    photos = find_photos(torch.cat((others, known)), [*["unknown"] * 12, *names])
+    report = assess(replace(taught.known, familiarity=familiarity), classifier, photos, events.ignore)
+    plain = taught.evaluate(known, names)
+    assert (report.confusion, report.calibration_error) == (plain.confusion, pytest.approx(plain.calibration_error))
+    refused = [
+        int((familiarity.scores(*classifier.described(images)) < familiarity.threshold).sum())
+        for images in (others, known)
+    ]
+    assert report.unknown == UnknownReport(12, *refused)
+    assert 0 < refused[0] != 12 - refused[0]
 
 
 def test_an_evaluation_of_unreadable_images_alone_advises_nothing_that_it_does_not_have(

@@ -80,6 +80,6 @@ def test_a_class_that_cannot_be_predicted_does_not_spoil_the_fit() -> None:
 
 
 def test_the_calibration_error_by_hand() -> None:
-    # Two images at 0.9, one right: |0.9 - 0.5| = 0.4. Two at 0.6, both right: 0.4.
-    probability = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.6, 0.4]])
-    assert expected_calibration_error(probability, torch.tensor([0, 1, 0, 0])) == pytest.approx(0.4)
+    # Two images at 0.95, one right: |0.95 - 0.5| = 0.45. Two at 0.85 and two at 0.6, all right: 0.15 and 0.4.
+    probability = torch.tensor([[0.95, 0.05]] * 2 + [[0.85, 0.15]] * 2 + [[0.6, 0.4]] * 2)
+    assert expected_calibration_error(probability, torch.tensor([0, 1, 0, 0, 0, 0])) == pytest.approx(1 / 3)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from foster.learner.feature_store import NOT_MEASURED, FeatureStore
+from foster.learner.feature_store import GONE, NOT_MEASURED, FeatureStore
 
 
 def some_features(num: int, seed: int = 0) -> Tensor:
@@ -59,6 +59,13 @@ def test_an_answer_is_forgotten_at_the_next_measurement() -> None:
     store = store_of([0, 1, 1], per_class=3).with_answers(torch.tensor([0, 1]), torch.tensor([0, 0]))
     again = store.with_answers(torch.tensor([2]), torch.tensor([1]))
     assert again.answers.tolist() == [NOT_MEASURED, NOT_MEASURED, 1]
+
+
+def test_answers_follow_their_classes_to_new_ids() -> None:
+    store = store_of([0, 1, 2, 2, 1], per_class=3).with_answers(torch.arange(4), torch.tensor([2, 0, 1, 2]))
+    after = store.regrouped([[1], [2]])
+    assert after.labels.tolist() == [0, 1, 1, 0]
+    assert after.answers.tolist() == [GONE, 0, 1, NOT_MEASURED]
 
 
 def test_a_store_whose_photos_have_all_been_taken_out_is_written_and_read() -> None:

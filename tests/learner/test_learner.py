@@ -57,6 +57,7 @@ def test_more_images_of_known_classes_alone_are_learned_and_selected_anew(learne
     assert learner.class_names == ("zero", "one")
     assert stored_ids(learner, "exemplars") - before
     assert learner.knowledge.exemplars.memory.counts.tolist() == [27, 27]
+    assert learner.knowledge.task_sizes == (2, 0), "the boosted network of such a task has one more branch"
 
 
 def test_a_method_without_a_rule_for_known_classes_alone_refreshes(tmp_path: Path) -> None:

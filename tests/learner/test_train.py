@@ -100,7 +100,9 @@ def test_joint_starts_every_learn_from_the_pretrained_weights_and_says_where_the
     monkeypatch.chdir(bundle)
     with pytest.raises(SettingsError, match=r"weights.*'resnet8\.safetensors'"):
         foster.load(bundle, device="cpu").learn(*digits("two", "three"))
-    foster.load(bundle, device="cpu").learn(*digits("zero", first=40, last=60))  # nothing starts anew
+    again = foster.load(bundle, device="cpu")
+    again.learn(*digits("zero", first=40, last=60))  # nothing starts anew
+    assert again.knowledge.exemplars.num_images > learner.knowledge.exemplars.num_images, "all images are kept"
     learner = foster.load(bundle, device="cpu")
     learner.learn(*digits("two", "three"), weights=str(moved), learning_rate_scale=1e-9)
     assert torch.allclose(stem(learner), stem_in(Path(moved)), atol=1e-4)
@@ -136,6 +138,15 @@ def test_where_no_class_is_new_nothing_is_aligned() -> None:
     report = learner.learn(digits("one", first=50, last=90), listener=told.append)
     assert [event.phase for event in told if isinstance(event, PhaseStarted)] == ["boost", "compress"]
     assert (report.new_classes, report.more_of) == ((), {"one": 40})
+
+
+def test_earlier_classes_are_familiar_by_their_exemplars() -> None:
+    learner = small_learner(validation_share=0.3)
+    learner.learn(digits("zero", "one"))
+    exemplars = learner.knowledge.exemplars.memory.counts.tolist()
+    report = learner.learn(digits("two"))
+    assert learner.knowledge.familiarity is not None
+    assert learner.knowledge.familiarity.statistics.counts.tolist() == [*exemplars, report.num_trained]
 
 
 def test_a_time_is_shared_out_between_the_epochs_and_the_rest() -> None:

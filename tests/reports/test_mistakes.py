@@ -88,6 +88,9 @@ def test_in_closed_form_answers_and_their_confidence_are_those_without_the_photo
     assert len(found) == num_wrong == int((kept_labels != kept).sum()) <= int((labels != predicted).sum())
     with pytest.raises(DataError, match="in closed form"):
         calibration_figure(archive)
+    learner.learn(*digits("two", last=1))
+    (archive,) = open_archives([learner.save(tmp_path / "more")])
+    assert np.bincount(archive.predictions()[0]).tolist() == [12] * 4, "the only photo of a class is not measured"
 
 
 def test_the_curve_compares_confidence_with_how_often_it_is_right(bundle):
