@@ -63,6 +63,8 @@ def test_forgetting_compares_with_the_best_before_the_last_task() -> None:
     assert forgetting(MATRIX) == pytest.approx((50 + 15 + 5) / 3)
     # After three tasks the best of task 0 is 90, though it was 70 just before; task 1: 80 - 60.
     assert forgetting(MATRIX[:3]) == pytest.approx((15 + 20) / 2)
+    # The best of task 0 may come after its own task: 75 - 70, and 50 - 40.
+    assert forgetting([[60.0], [75.0, 50.0], [70.0, 40.0, 90.0]]) == pytest.approx((5 + 10) / 2)
 
 
 def test_forgetting_is_negative_where_an_old_task_becomes_better_than_ever() -> None:

@@ -16,6 +16,7 @@ from foster.reports.curves import panels
 from foster.reports.tables import (
     accuracy_grids,
     csv_text,
+    history_grid,
     latex,
     markdown,
     run_records,
@@ -224,3 +225,9 @@ def test_a_terminal_of_any_width_cuts_nothing_off(width: int, write_run):
     if width >= 80:
         assert all(cell in text.replace(" ", "") for cell in letters)
     assert "…" not in text
+
+
+def test_held_out_images_judge_a_learn_and_exemplars_where_there_are_none():
+    checks = {"exemplar": {"known_before": 100.0}, "held-out": {"known_before": 90.0}}
+    grid = history_grid([{"checks": checks}, {"checks": {"exemplar": checks["exemplar"]}}])
+    assert [row[grid.header.index("known before")] for row in grid.rows] == ["90.0 %", "100.0 %"]
