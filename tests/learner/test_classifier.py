@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from foster.bundle.manifest import Preprocessing
 from foster.learner.classifier import Classifier
+from foster.networks.heads import RootHead
+from foster.networks.statistics import unit_roots
 
 PREPROCESSING = Preprocessing(height=8, width=8, mean=(0.5,) * 3, std=(0.25,) * 3)  # type: ignore[arg-type]
 
@@ -59,3 +61,16 @@ def test_logits_are_divided_by_the_temperature() -> None:
     logits = torch.tensor([[2.0, -2.0, -2.0]])
     torch.testing.assert_close(classifier.features(red), logits)
     torch.testing.assert_close(classifier.probabilities(red), (logits / 4).softmax(1))
+
+
+class Rooted(Corner):
+    head = RootHead.from_values(torch.eye(3), torch.zeros(3))
+
+
+def test_features_are_described_as_the_head_sees_them() -> None:
+    images = torch.arange(4 * 3 * 4, dtype=torch.uint8).view(4, 3, 2, 2) * 5
+    for network, seen in ((Corner(), lambda features: features), (Rooted(), unit_roots)):
+        classifier = Classifier(network, PREPROCESSING)  # type: ignore[arg-type]
+        probability, features = classifier.described(images)
+        torch.testing.assert_close(probability, classifier.probabilities(images))
+        torch.testing.assert_close(features, seen(classifier.features(images)))

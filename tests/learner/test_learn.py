@@ -125,7 +125,9 @@ def test_a_schedule_that_was_fitted_to_a_time_is_kept_after_an_interruption_and_
 def test_a_module_is_never_given_a_batch_of_no_images() -> None:
     learner = small_learner("icarl", backbone=Choosy, validation_share=0)
     learner.learn(digits("zero", "one", last=10))
-    assert learner.classifier().all_scores(digits("zero", last=0)[0]).shape == (0, 2)
+    nothing, _ = digits("zero", last=0)
+    assert learner.classifier().all_scores(nothing).shape == (0, 2)
+    assert len(learner.classifier().features(nothing)) == 0
 
 
 def test_a_learn_asks_for_the_engine_that_suits_its_backbone(monkeypatch: pytest.MonkeyPatch) -> None:
