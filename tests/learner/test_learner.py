@@ -163,6 +163,8 @@ def test_unknown_is_answered_below_the_asked_confidence(taught: Learner) -> None
 def test_a_confidence_in_percent_is_refused(taught: Learner) -> None:
     with pytest.raises(DataError, match="from 0 to 1"):
         taught.predict(unseen_digits().images[0], unknown_below=70)
+    with pytest.raises(DataError, match="a number of classes from 1"):
+        taught.predict(unseen_digits().images[0], top=0)
 
 
 def test_a_learner_that_knows_nothing_says_so(tmp_path: Path) -> None:

@@ -242,7 +242,8 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
     if report.shared:
         classes = " and ".join(f"'{printable(name)}'" for name in report.shared.class_names)
         shared = f"{counted(report.shared.num_photos, 'photo')}, such as {printable(report.shared.example)} ({classes})"
-        hint = "was a folder renamed? 'foster forget --image' removes a photo from one"
+        hint = "if a folder was renamed, discard this bundle and use 'foster rename' on the one before it; "
+        hint += "'foster forget --image' removes a photo from one class"
         lines.append(f"in more than one class: {shared}; {hint}")
     for names in report.similar_names:
         quoted = " and ".join(f"'{printable(name)}'" for name in names)

@@ -192,6 +192,8 @@ class Learner:
         self, items: Sequence[ImageLike], top: int = 5, unknown_below: Unknown = None
     ) -> Iterator[Prediction]:
         """As `predict`, one by one while images are still being read: the memory does not grow with their number."""
+        if top < 1:
+            raise DataError(f"top is a number of classes from 1, not {top}")
         if unknown_below == "auto":
             if self.known.familiarity is None:
                 raise DataError(UNFAMILIAR)
