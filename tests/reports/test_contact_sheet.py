@@ -124,6 +124,15 @@ def test_photos_that_belong_together_are_drawn_side_by_side_and_unreadable_ones_
     assert {RED, (200, 200, 200)} <= colours
 
 
+def test_classes_that_begin_alike_can_be_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = list[str]()
+    monkeypatch.setattr("foster.reports.contact_sheet._write", lambda *call: written.append(call[2]))
+    one, long = (Photo("a/0.jpg", name, Image.new("RGB", (30, 20))) for name in ("digit-one", "African bush elephant"))
+    findings = [Finding("mislabelled", (it,), "", like) for it, like in ((one, "digit-zero"), (long, "digit-seven"))]
+    drawn(tuple(findings), tmp_path / "sheet.png")
+    assert written[1:5] == ["digit-one", "> digit-zero", "Africa…ephant", "> digit-seven"]
+
+
 def test_a_sheet_of_nothing_and_of_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = CheckReport("photos", {"cat": 9}, 0, {}, (Finding("small-class", (), "dog: 2 photos"),))
     assert draw_check(nothing, tmp_path / "nothing.png") == 0

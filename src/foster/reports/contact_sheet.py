@@ -27,14 +27,14 @@ MOST_PICTURES = 600
 """The most pictures of findings on a sheet; the table and the JSON have all findings."""
 
 CAPTION_LENGTH = 13
-"""The most letters of a caption."""
+"""The most letters of a line of a caption."""
 
 
 class Tile(NamedTuple):
-    """A picture, decoded when it is drawn, above a caption."""
+    """A picture, decoded when it is drawn, above the lines of a caption."""
 
     picture: Callable[[], Image.Image]
-    caption: str
+    caption: tuple[str, ...]
     colour: Colour = INK
 
 
@@ -68,7 +68,9 @@ def draw_sheet(bundle: Bundle, path: Path) -> None:
             continue
         tiles = [
             Tile(
-                partial(decode, bundle.image_files[entry.file]), entry.id, HELD_OUT if entry.use == "held-out" else INK
+                partial(decode, bundle.image_files[entry.file]),
+                (entry.id,),
+                HELD_OUT if entry.use == "held-out" else INK,
             )
             for entry in entries
         ]
@@ -99,7 +101,7 @@ def draw_check(report: CheckReport, path: Path) -> int:
                 sections.append(Section(finding.detail, [_photo_tile(photo) for photo in photos]))
                 num_left -= len(photos)
     if sections:
-        legend = [("red: a problem", WRONG), ("black: a remark; a > b: in class a, looks like b", INK)]
+        legend = [("red: a problem", WRONG), ("black: a remark; a above > b: in class a, looks like b", INK)]
         with quiet_pillow():
             draw_sections(sections, legend, path)
     return MOST_PICTURES - num_left
@@ -107,12 +109,14 @@ def draw_check(report: CheckReport, path: Path) -> int:
 
 def _photo_tile(photo: Photo, looks_like: str | None = None) -> Tile:
     """The photo above its class and file, or above its class and the class that it looks like."""
-    if looks_like is not None:
-        half = CAPTION_LENGTH // 2
-        return Tile(partial(_picture, photo.item), f"{photo.label[:half]} > {looks_like[:half]}")
-    caption = f"{photo.label}/{Path(photo.name).name}"
-    short = caption if len(caption) <= CAPTION_LENGTH else f"…{caption[-CAPTION_LENGTH:]}"
-    return Tile(partial(_picture, photo.item), short)
+    below = Path(photo.name).name if looks_like is None else f"> {looks_like}"
+    return Tile(partial(_picture, photo.item), (_short(photo.label), _short(below)))
+
+
+def _short(text: str) -> str:
+    """The text without its middle if it is longer than a line."""
+    half = CAPTION_LENGTH // 2
+    return text if len(text) <= CAPTION_LENGTH else f"{text[:half]}…{text[-half:]}"
 
 
 def _picture(item: ImageLike) -> Image.Image:
@@ -125,7 +129,8 @@ def _picture(item: ImageLike) -> Image.Image:
 
 def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colour]], path: Path) -> None:
     """Write a PNG of all sections, one below the other, and the legend."""
-    pitch_x, pitch_y = TILE + MARGIN, TILE + TEXT_HEIGHT + MARGIN
+    num_lines = max((len(tile.caption) for section in sections for tile in section.tiles), default=0)
+    pitch_x, pitch_y = TILE + MARGIN, TILE + num_lines * TEXT_HEIGHT + MARGIN
     num_rows = [-(-len(section.tiles) // NUM_COLUMNS) for section in sections]
     height = sum(rows * pitch_y + 2 * TEXT_HEIGHT for rows in num_rows) + MARGIN + 2 * TEXT_HEIGHT
     sheet = Image.new("RGB", (NUM_COLUMNS * pitch_x + MARGIN, height), (255, 255, 255))
@@ -139,7 +144,8 @@ def draw_sections(sections: Sequence[Section], legend: Sequence[tuple[str, Colou
             x, y = MARGIN + column * pitch_x, top + row * pitch_y
             picture = _tile(tile.picture())
             sheet.paste(picture, (x, y + TILE - picture.height))  # its caption is right below it
-            write((x, y + TILE), tile.caption, tile.colour, 10)
+            for line, text in enumerate(tile.caption):
+                write((x, y + TILE + line * TEXT_HEIGHT), text, tile.colour, 10)
         top += rows * pitch_y + TEXT_HEIGHT // 2
     for position, (text, colour) in enumerate(legend):
         write((MARGIN + 3 * position * pitch_x, top), text, colour, 13)
