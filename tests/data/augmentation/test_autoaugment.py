@@ -1,5 +1,8 @@
+import hashlib
+import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -29,6 +32,16 @@ def test_magnitudes_by_hand() -> None:
     assert MAGNITUDES["Color"][4] == pytest.approx(0.4)
     assert (MAGNITUDES["Solarize"][0], MAGNITUDES["Solarize"][9]) == (256, 0)
     assert MAGNITUDES["Solarize"][5] == pytest.approx(256 * 4 / 9)
+    assert (MAGNITUDES["ShearX"], MAGNITUDES["TranslateX"]) == (MAGNITUDES["ShearY"], MAGNITUDES["TranslateY"])
+    assert all(MAGNITUDES[name] == MAGNITUDES["Color"] for name in ("Sharpness", "Brightness", "Contrast"))
+    assert OPERATIONS.keys() - SIGNED == {"Posterize", "Solarize", "Invert", "AutoContrast", "Equalize"}
+
+
+def test_the_policies_are_the_published_ones() -> None:
+    """The hashes are of tables that were compared with those of torchvision."""
+    hashes = {name: hashlib.sha256(json.dumps(policy).encode()).hexdigest() for name, policy in POLICIES.items()}
+    assert hashes["cifar10"].startswith("9a50b9a12b929bd2")
+    assert hashes["imagenet"].startswith("c29d39a1bfcf0a2b")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -63,3 +76,5 @@ def test_signs_are_fair_coins_for_signed_operations_only(policy: str) -> None:
             assert_share(num_negative, len(magnitudes), 0.5)
         else:
             assert num_negative == 0
+    both = decisions.magnitudes[np.isin(decisions.operations, [NAMES.index(name) for name in SIGNED]).all(1)].prod(1)
+    assert_share(int((both < 0).sum()), int((both != 0).sum()), 0.5)  # each operation has a coin of its own

@@ -1,5 +1,6 @@
 """AutoAugment's operations without kernels, and brightness."""
 
+import numpy as np
 import torch
 from PIL import Image, ImageEnhance
 from pillow_images import from_pillow, sample_images, to_pillow
@@ -24,6 +25,13 @@ def test_each_image_has_its_own_operations_and_magnitudes_and_the_input_stays() 
     turned[2] = ImageEnhance.Contrast(turned[2]).enhance(2)
     assert torch.equal(found, torch.stack([images[0], *map(from_pillow, turned)]))
     assert torch.equal(images, before)
+
+
+def test_solarize_inverts_what_is_not_below_its_threshold() -> None:
+    every, threshold = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).repeat(1, 3, 1, 1), 1024 / 9
+    found = by_pillow(every, [[NAMES.index("Solarize")]], [[threshold]])
+    assert torch.equal(found, torch.where(every < threshold, every, 255 - every))
+    assert OPERATIONS["Solarize"].prepare(np.array([threshold]), 16, 16)[0, 0] == 114, "for the kernel"
 
 
 def test_brighten_equals_pillow() -> None:

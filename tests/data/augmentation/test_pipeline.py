@@ -5,7 +5,7 @@ from torch import Tensor
 
 from foster.data.augmentation import pipeline as augmentation
 from foster.data.augmentation.pipeline import PhotoChanges
-from foster.data.photos.crops import random_boxes
+from foster.data.photos.crops import random_boxes, whole_boxes
 from foster.networks.modules import Normaliser
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 
@@ -69,6 +69,8 @@ def test_the_named_augmentations_are_the_published_ones() -> None:
     assert AUGMENTATIONS["photo-auto"] == Augmentation(
         resized_crop=(0.08, 1.0), flip=True, brightness=63 / 255, policy="imagenet"
     )
+    assert AUGMENTATIONS["imagenet"] == AUGMENTATIONS["photo-auto"].model_copy(update={"policy": "none"})
+    assert AUGMENTATIONS["imagenet100"] == Augmentation(resized_crop=(0.08, 1.0), flip=True)
 
 
 def test_images_are_cropped_then_brightened_then_changed_by_the_policy_then_cut_out() -> None:
@@ -154,6 +156,9 @@ def test_a_resized_crop_takes_the_place_of_the_crop_of_photos_as_well() -> None:
     cropped = PhotoChanges(padded.model_copy(update={"resized_crop": (0.08, 1.0)}), sizes, images.shape, seeded())
     assert cropped.done_to_all(images) is images
     assert PhotoChanges(padded, sizes, images.shape, seeded()).done_to_all(images) is not images
+    assert torch.equal(augment(images, padded.model_copy(update={"resized_crop": (1.0, 1.0)}), seeded()), images)
+    whole = PhotoChanges(padded, sizes, images.shape, seeded(), whole_boxes).boxes
+    assert torch.equal(whole, whole_boxes(sizes)), "the rectangles of inference"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
