@@ -1,5 +1,6 @@
 """Published files are downloaded once, and what goes wrong is one line that says what to put where."""
 
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,7 +35,8 @@ def web() -> Iterator[Web]:
 
 
 @pytest.mark.parametrize("given", [".", "cifar-100-python"])
-def test_an_archive_in_the_data_folder_is_unpacked(tmp_path: Path, given: str) -> None:
+def test_an_archive_in_the_data_folder_is_unpacked(tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "copytree", lambda *given, **options: pytest.fail("a new folder appears when complete"))
     archive = archive_of(small_files())
     (tmp_path / ARCHIVE).write_bytes(archive)
     assert_small_files_are_read(published(archive), tmp_path / given)

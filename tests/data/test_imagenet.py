@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foster.data.imagenet import class_folders, divided, imagenet_photos, own_photos, subset_names
+from foster.data.imagenet import class_folders, divided, imagenet_photos, own_photos, subset_names, task_folders
+from foster.data.sources import load
 from foster.errors import DataError
+from foster.settings.datasets import DatasetSettings, PhotoSettings
 from foster.settings.experiment import load_settings
 from foster.settings.fit import FitSettings
 
@@ -37,7 +39,7 @@ def test_a_flat_validation_folder_is_sorted_by_a_published_list(root: Path) -> N
         imagenet_photos(root, is_subset=False)
     rows = [f"ILSVRC2012_val_{k + 1:08d},{WNIDS[(k * 7) % 1000]} 1 2 3 4" for k in range(1000)]
     listed = root / "val" / "LOC_val_solution.csv"  # which is no photo itself
-    listed.write_text("\n".join(["ImageId,PredictionString", *rows]))
+    listed.write_text("\n".join(["ImageId,PredictionString", *reversed(rows)]))
     train, test = imagenet_photos(root, is_subset=False)
     listed.unlink()
     assert list(train) == list(test) == WNIDS
@@ -53,7 +55,7 @@ def test_the_ground_truth_of_the_development_kit_needs_its_table(root: Path) -> 
     with pytest.raises(DataError, match=r"meta\.mat"):
         imagenet_photos(root, is_subset=True)
     kind = [("ILSVRC2012_ID", "i4"), ("WNID", "U9")]
-    backwards = np.array([(k + 1, WNIDS[999 - k]) for k in range(1000)], dtype=kind)
+    backwards = np.array([(k + 1, WNIDS[999 - k]) for k in reversed(range(1000))], dtype=kind)
     savemat(str(root / "data" / "meta.mat"), {"synsets": backwards})
     _, test = imagenet_photos(root, is_subset=False)
     assert test[WNIDS[999]] == [str(root / "val" / "ILSVRC2012_val_00000001.JPEG")]
@@ -132,6 +134,11 @@ def test_a_folder_is_a_class_with_all_photos_below_it(tmp_path: Path) -> None:
     assert found["n10"] == [str(tmp_path / "n10" / name) for name in names]
 
 
+def test_tasks_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    write(tmp_path, *(f"tasks/{task}/a/1.jpg" for task in (10, 2, 1)))
+    assert [folder.name for folder in task_folders(tmp_path)] == ["1", "2", "10"]
+
+
 def test_two_folders_of_one_class_name_are_one_class(tmp_path: Path) -> None:
     write(tmp_path, "cat/1.jpg", "cat /2.jpg", "dog/3.jpg")
     found = class_folders(tmp_path)
@@ -160,6 +167,8 @@ def test_training_and_test_photos_are_of_the_same_classes_in_the_same_order(tmp_
     train, test = own_photos(tmp_path, 0.0, seed=1)
     assert list(train) == list(test) == ["a", "b", "c"]
     assert test["b"] == [str(tmp_path / "test" / "b" / "2.jpg")]
+    write(tmp_path, *(f"val/{name}/3.jpg" for name in "abc"))
+    assert own_photos(tmp_path, 0.0, seed=1) == (train, test), "test photos rather than photos for validation"
 
 
 def test_a_share_of_each_class_is_taken_apart_by_the_seed() -> None:
@@ -171,3 +180,14 @@ def test_a_share_of_each_class_is_taken_apart_by_the_seed() -> None:
     assert divided(whole, 0.1, seed=3)[1] == second
     assert divided(whole, 0.1, seed=4)[1] != second
     assert [len(part["few"]) for part in divided(whole, 0.99, seed=3)] == [1, 1], "never all"
+
+
+def test_one_tree_is_divided_by_the_seed_of_the_run(tmp_path: Path) -> None:
+    write(tmp_path, *(f"{name}/{k}.jpg" for name in "ab" for k in range(8)))
+
+    def photos_to_test(seed: int) -> list[str]:
+        settings = DatasetSettings(data_dir=tmp_path, photos=PhotoSettings(test_share=0.5), seed=seed)
+        return list(load("folder", settings).test.stack.stores[0].items)
+
+    assert photos_to_test(1) == photos_to_test(1)
+    assert photos_to_test(1) != photos_to_test(2)

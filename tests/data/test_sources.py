@@ -87,10 +87,10 @@ def test_synthetic_classes_can_be_learned(synthetic: Dataset) -> None:
 
 
 def test_classes_arrive_in_the_order_of_the_datasets_own_tasks() -> None:
-    labels, tasks = torch.tensor([2, 0, 2, 1, 2]), torch.tensor([0, 1, 0, 2, 2])
-    train = ImageSet(torch.zeros(5, 3, 4, 4, dtype=torch.uint8), labels, ("a", "b", "c"), {"task": tasks})
-    assert arrivals(train) == ((2, 0, 1), (1, 1, 1))
-    assert task_counts(train) == ((2,), (0, 1), (1, 0, 1))
+    labels, tasks = torch.tensor([2, 0, 2, 1, 2, 0]), torch.tensor([0, 1, 0, 2, 2, 3])
+    train = ImageSet(torch.zeros(6, 3, 4, 4, dtype=torch.uint8), labels, ("a", "b", "c"), {"task": tasks})
+    assert arrivals(train) == ((2, 0, 1), (1, 1, 1, 0)), "the last task has no new class"
+    assert task_counts(train) == ((2,), (0, 1), (1, 0, 1), (0, 1, 0))
 
 
 IMAGES = ImageSet(torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.arange(6) % 2, ("a", "b"))
@@ -104,6 +104,7 @@ IMAGES = ImageSet(torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.arange(6) % 
         ((replace(IMAGES, class_names=("a", "a")),) * 2, "same name"),
         ((IMAGES, replace(IMAGES, stack=torch.zeros(6, 3, 9, 8, dtype=torch.uint8))), r"two sizes.*8.*9"),
         ((IMAGES, replace(IMAGES, labels=torch.arange(6))), "0 to 1"),
+        ((IMAGES, replace(IMAGES, labels=torch.arange(6) % 2 - 1)), "0 to 1"),
         ((IMAGES.select(IMAGES.labels == 1), IMAGES), "'a'"),
     ],
 )

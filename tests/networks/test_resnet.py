@@ -83,6 +83,15 @@ def test_a_backbone_trains_in_bfloat16_and_channels_last(name: str) -> None:
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in backbone.parameters())
 
 
+def test_the_stem_for_large_images_is_a_wide_convolution_and_max_pooling() -> None:
+    stem, maps = build_backbone("resnet18").stem, images(2, 48)
+    with torch.no_grad():
+        wide = nn.functional.conv2d(maps, stem[0].weight, stride=2, padding=3)
+        expected = nn.functional.max_pool2d(nn.functional.batch_norm(wide, None, None, training=True).relu(), 3, 2, 1)
+        torch.testing.assert_close(stem(maps), expected, rtol=1e-4, atol=1e-5)
+    assert stem[0].kernel_size == (7, 7)
+
+
 def test_stage_shapes_of_the_two_families() -> None:
     with torch.no_grad():
         small = [tuple(maps.shape[1:]) for maps in build_backbone("resnet8").stages(images(1, 32))]
