@@ -67,7 +67,7 @@ def test_the_kernel_differs_from_pillow_by_rounding_alone(
 
 
 def test_random_boxes_lie_in_their_own_photo_and_have_the_area_that_was_asked_for() -> None:
-    sizes = torch.tensor([(300, 400), (400, 300), (500, 500)]).repeat(300, 1)
+    sizes = torch.tensor([(300, 400), (400, 300), (500, 500)]).repeat(3000, 1)
     top, left, height, width = random_boxes(sizes, (0.25, 0.5), torch.Generator().manual_seed(0)).unbind(1)
     assert (top >= 0).all()
     assert (left >= 0).all()
@@ -77,6 +77,10 @@ def test_random_boxes_lie_in_their_own_photo_and_have_the_area_that_was_asked_fo
     assert share.min() > 0.24
     assert share.max() < 0.51
     assert abs(share.mean() - 0.375) < 0.01
+    assert abs((width / height).log().mean()) < 0.01, "the logarithm of the aspect is uniform"
+    down, right = top / (sizes[:, 0] - height), left / (sizes[:, 1] - width)
+    assert (down.max(), right.max()) == (1, 1), "every place is possible"
+    assert abs(torch.corrcoef(torch.stack((down, right)))[0, 1]) < 0.05
 
 
 def test_a_photo_too_narrow_for_every_try_gives_the_largest_rectangle_in_its_middle() -> None:

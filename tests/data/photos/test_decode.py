@@ -260,7 +260,9 @@ def test_simplejpeg_gives_the_upright_photo_that_pillow_gives(orientation: int) 
 
 
 @pytest.mark.parametrize(("mode", "orientation"), [("RGB", None), ("L", 1), ("CMYK", None), ("RGB", 6)])
-def test_simplejpeg_decodes_what_is_upright_and_has_ordinary_colours(mode: str, orientation: int | None) -> None:
+def test_simplejpeg_decodes_what_is_upright_and_has_ordinary_colours(
+    mode: str, orientation: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("simplejpeg")
     target, exif = io.BytesIO(), Image.Exif()
     exif[ExifTags.Base.Orientation] = orientation or 1
@@ -268,6 +270,10 @@ def test_simplejpeg_decodes_what_is_upright_and_has_ordinary_colours(mode: str, 
     picture.save(target, "JPEG", dpi=(72, 72), **({"exif": exif.tobytes()} if orientation else {}))
     found = decoding._by_simplejpeg(target.getvalue(), 0)
     assert (found is None) == (mode == "CMYK" or orientation == 6)
+    for limit in ("MAX_PIXELS", "MAX_SCANS"):
+        with monkeypatch.context() as limited:
+            limited.setattr(decoding, limit, 0)
+            assert decoding._by_simplejpeg(target.getvalue(), 0) is None, "Pillow refuses it"
 
 
 @pytest.mark.parametrize(
@@ -327,6 +333,10 @@ def test_what_is_made_of_each_picture_has_its_position_among_all() -> None:
     assert [batch.num_done for batch in batches] == [2, 4, 5]
 
 
+def test_floats_are_rounded_to_the_nearest_of_256_levels() -> None:
+    assert greys(np.array([[0.003, 0.999]])) == [1, 255]
+
+
 def test_true_is_white() -> None:
     assert greys(GREYS > 1) == greys(torch.from_numpy(GREYS > 1)) == [0, 0, 255, 255]
 
@@ -338,3 +348,6 @@ def test_a_file_of_32_bit_integers_has_16_bits(tmp_path: Path) -> None:
     Image.fromarray(np.array([[0, 70_000]], np.int32)).save(tmp_path / "deeper.tiff")
     with pytest.raises(ImageError, match=r"70000.*65535"):
         decode(tmp_path / "deeper.tiff")
+    Image.fromarray(np.array([[-5, 70]], np.int32)).save(tmp_path / "below.tiff")
+    with pytest.raises(ImageError, match=r"-5 to 70"):
+        decode(tmp_path / "below.tiff")

@@ -21,7 +21,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.photos import reading
 from foster.data.photos import store as store_module
 from foster.data.photos.decode import Resizing, typical_side
-from foster.data.photos.find import find_photos
+from foster.data.photos.find import Unreadable, find_photos
 from foster.data.photos.reading import (
     learner_loader,
     memory_of_files,
@@ -32,6 +32,7 @@ from foster.data.photos.reading import (
 from foster.data.photos.stack import PhotoStack, num_strata, strata
 from foster.data.photos.store import NUM_STRATA, Decoded, PhotoLoader, PhotoStore, owners_of
 from foster.errors import DataError, FolderError
+from foster.settings.augmentation import Augmentation
 from foster.system.processes import ProcessGroup
 from foster.system.signals import Stopped
 
@@ -70,6 +71,8 @@ def test_too_many_unreadable_images_stop_the_reading(size: int, tmp_path: Path) 
     with pytest.raises(DataError, match=r"stopped at 4 unreadable of 12 .*\(limit 3\).*raise max_unreadable"):
         read_for_training(photos, resizing, learner_loader(resizing))
     assert len(read_for_training(photos, resizing, learner_loader(resizing, max_unreadable=4)).stack) == 8
+    with pytest.raises(DataError, match="limit 100"):
+        store_module.refuse_too_many([Unreadable("1.png", "broken")] * 101, 5000, "many", None)
 
 
 def test_no_readable_image_at_all_is_said_without_advice_that_does_not_help(tmp_path: Path) -> None:
@@ -144,6 +147,10 @@ def test_a_kept_image_that_claims_many_pixels_is_refused_before_any_is_decoded(
         memory_of_files([[("0123456789ab", large.getvalue())]], Resizing(side, side))
 
 
+def test_photos_are_kept_a_seventh_larger_than_the_network_sees_them() -> None:
+    assert learner_loader(Resizing(224, 224)).short_side == 256
+
+
 def test_kept_photos_that_are_narrow_and_very_long_need_room(monkeypatch: pytest.MonkeyPatch) -> None:
     long = io.BytesIO()
     Image.new("L", (SIDE, 50 * SIDE)).save(long, "jpeg")
@@ -168,6 +175,8 @@ def test_what_cannot_be_read_is_left_out_and_told(folder: Path) -> None:
 
 
 def test_photos_go_where_there_is_room_for_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "main_memory", lambda: 1000)
+    assert store_module._available_memory() == 1000, "of the container"
     monkeypatch.setattr(store_module, "_available_memory", lambda: 1000)
     assert PhotoLoader(32, 40).choose(600) == "host"
     assert PhotoLoader(32, 40, cache=Path()).choose(800) == "disk"
@@ -187,6 +196,9 @@ def test_selected_and_joined_stacks_share_pixels_and_give_the_same_images(folder
     whole = first[torch.tensor([2, 14])].on_device(CPU)
     assert torch.equal(both.on_device(CPU), whole[torch.tensor([0, 0, 1, 0])])
     assert both.shape == (4, 3, 32, 32)
+    order = torch.tensor([3, 2, 1])
+    in_an_epoch = both.epoch(order, Augmentation(), torch.Generator())(slice(1, 3), CPU)()
+    assert torch.equal(in_an_epoch, both.on_device(CPU)[order[1:]])
 
 
 def test_the_memory_keeps_encoded_files_and_loads_them_again(folder: Path) -> None:
