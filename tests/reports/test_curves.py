@@ -49,6 +49,10 @@ def test_seeds_become_a_mean_with_a_band_of_one_standard_deviation(write_run):
     assert compressed.average == 76.0
     assert not boosted.is_result
     assert boosted.mean == (90.0, 64.0)
+    uneven = [
+        replace(run, accuracy=(90.0, last)) for run, last in zip(three_seeds(write_run), (60, 61, 65), strict=True)
+    ]
+    assert only_panel(uneven).curves[-1].mean == (90.0, 62.0)
 
 
 def test_a_title_stands_above_all_panels_or_in_the_only_one(write_run):
@@ -102,7 +106,9 @@ def test_a_band_is_inside_the_axes_which_end_at_100_percent(write_run):
     lasts = ((1, 98.0), (2, 88.0))
     same = {"order_seed": 1}
     seeds = [read_result(write_run(f"s{n}", seed=n, accuracy=(99.0, last), settings=same)) for n, last in lasts]
-    low, high = accuracy_figure(seeds).axes[0].get_ylim()
+    axes = accuracy_figure(seeds).axes[0]
+    assert axes.collections[0].get_paths()[0].vertices[:, 1].min() == pytest.approx(93 - 7.07, abs=0.01)
+    low, high = axes.get_ylim()
     assert low < 93 - 7.07 < 93 + 7.07 > high == 100, "the standard deviation is 7.07"
 
 
@@ -240,10 +246,12 @@ def test_new_and_old_accuracy_have_a_panel_each(write_run):
     for axes, values in zip((new, old), curves.values(), strict=True):
         assert np.array_equal(axes.lines[0].get_ydata(), values, equal_nan=True)
         assert {text.get_text().split()[0] for text in axes.texts} == {"foster", "wa"}
+        assert all(f"last {values[-1]}" in text.get_text().replace("\u00a0", " ") for text in axes.texts)
     order = {"settings": {"order_seed": 1993}}
     again = {"seed": 2, "new_accuracy": [80.0, 60.0], "old_accuracy": [None, 45.0]}
     seeds = [read_result(write_run(f"s{len(each)}", **(told | order | each))) for each in ({}, again)]
-    mean, _ = new_old_figure(seeds).axes
+    mean, before = new_old_figure(seeds).axes
+    assert before.get_ylim()[0] < 50 - 7.07, "the whole band is inside the axes"
     assert list(mean.lines[0].get_ydata()) == [85.0, 70.0], "seeds of one recipe are one curve"
 
 

@@ -2,6 +2,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import torch
 
 from foster.errors import DataError
 from foster.events import EpochEnded
@@ -21,6 +22,18 @@ def test_tsne_has_a_panel_a_task_and_one_colour_a_class(kept_runs):
     assert len(set(colours[0])) == 6
     (legend,) = figure.legends
     assert len(legend.get_texts()) == 6
+
+
+def test_the_positions_of_tsne_are_those_of_the_images_of_the_classes_in_the_order_asked_for(kept_runs, monkeypatch):
+    monkeypatch.setattr("sklearn.manifold.TSNE.fit_transform", lambda self, features: features)
+    (archive,) = open_archives([kept_runs["finetune"]])
+    positions, labels = features._tsne_positions(archive, 1, np.array([3, 0]))
+    assert labels.tolist() == [3] * 12 + [0] * 12
+    test = archive.scenario.test_up_to(1)
+    first = test.select((test.labels == 3).nonzero()[:12, 0])
+    network = archive.network_after(1)
+    expected = torch.nn.functional.normalize(archive.infer(network, first.stack).features, dim=1)
+    assert positions[:12] == pytest.approx(expected.numpy(), abs=1e-5)
 
 
 def test_tsne_has_a_row_a_run_and_a_legend_for_each_class_order_with_its_own_names(kept_runs, monkeypatch):
@@ -79,4 +92,5 @@ def test_a_phase_of_one_epoch_is_a_point_and_a_first_task_that_was_taken_over_ha
     (axes,) = loss_figure([archive]).axes
     drawn = [line for line in axes.lines if not line.get_label().startswith("_")]
     assert [(line.get_label(), line.get_marker()) for line in drawn] == [("L_LA", "."), ("L_BKD", ".")]
+    assert drawn[0].get_xdata() == pytest.approx([1, 2, np.nan, 3, 4, np.nan, 5], nan_ok=True)
     assert [text.get_text() for text in axes.texts] == ["task 2", "task 3", "task 4"]

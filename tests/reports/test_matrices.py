@@ -24,7 +24,9 @@ def test_confusion_matrices_stand_side_by_side_with_their_tasks_parted(kept_runs
         assert np.allclose(axes.images[0].get_array() ** 2, shares)
         assert sorted({line.get_xdata()[0] for line in axes.lines} - {0, 1}) == [1.5, 3.5]
         assert [text.get_text() for text in axes.get_yticklabels()] == list(archive.class_names)
+    assert (first.get_xlabel(), first.get_ylabel()) == ("predicted", "true")
     (bar,) = second.child_axes
+    assert [float(text.get_text()) for text in bar.get_yticklabels()] == pytest.approx(bar.get_yticks() ** 2)
     assert bar.get_ylabel() == "share of the true class"
 
 
@@ -60,5 +62,9 @@ def test_an_accuracy_matrix_is_written_out_task_by_task(write_run):
     run = read_result(write_run("a", accuracy_matrix=matrix))
     axes = accuracy_matrix_figure([run]).axes[0]
     assert [text.get_text() for text in axes.texts] == ["90", "70", "50"]
+    assert [text.get_position() for text in axes.texts] == [(0, 0), (0, 1), (1, 1)], "after task 2 a lower row"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("accuracy on the classes of task", "after task")
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2"]
+    assert axes.images[0].get_clim() == (0, 100)
     assert axes.texts[0].get_color() not in THEMED, "a bright cell is bright in a dark report, too"
     assert accuracy_matrix_figure([run], ["mine"]).axes[0].get_title(loc="left").startswith("mine, digits-b0-inc2: ")

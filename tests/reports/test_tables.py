@@ -101,12 +101,12 @@ def test_a_run_that_is_not_finished_comes_last_marked_and_without_an_average(wri
 
 
 def test_runs_of_different_length_have_a_column_for_every_task_of_one(write_run):
-    short, long = (
-        read_result(write_run(str(len(values)), accuracy=values, task_sizes=(2,) * len(values), finished=False))
-        for values in ((99.0,), (90.0, 60.0))
-    )
-    (grid,) = accuracy_grids([short, long])
-    assert [row[1:] for row in grid.rows] == [("99.0", "–", "–"), ("90.0", "60.0", "–")]
+    runs = [
+        read_result(write_run(str(values), accuracy=values, task_sizes=sizes, finished=False))
+        for values, sizes in (((99.0,), (2,)), ((80.0,), (4,)), ((90.0, 60.0), (2, 2)))
+    ]
+    (grid,) = accuracy_grids(runs)
+    assert [row[1:] for row in grid.rows] == [("99.0", "–", "–"), ("–", "80.0", "–"), ("90.0", "60.0", "–")]
 
 
 def test_every_variant_that_a_method_names_has_a_column_whoevers_it_is(write_run):

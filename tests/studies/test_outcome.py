@@ -101,17 +101,18 @@ def test_seeds_that_agree_by_chance_have_the_margin_of_one_run_divided_by_the_ro
 
 
 def test_a_difference_of_one_run_each_below_the_error_of_the_test_set_is_too_little_data(write_run):
-    def found(dataset: str) -> Finding:
-        pairs = (("first", 92.0), ("second", 90.0))
+    def found(dataset: str, on: str = "test") -> Finding:
+        settings = {"settings": {"dataset": dataset}, "evaluated_on": on}
         runs = {
-            name: [read_result(write_run(name, accuracy=(90.0, last), settings={"dataset": dataset}))]
-            for name, last in pairs
+            name: [read_result(write_run(name, accuracy=(90.0, last), **settings))]
+            for name, last in (("first", 92.0), ("second", 90.0))
         }
         return Finding.of(Claim(text="", low=0, metric="final", first="first", second="second"), runs)
 
     assert found("cifar100").verdict == "holds"
     assert found("digits").verdict == "too little data", "2 points of 355 images"
     assert found("digits").margin == pytest.approx(((92 * 8 + 90 * 10) / 355) ** 0.5)
+    assert found("digits", "validation").margin == 1.0, "of an unknown number of images"
 
 
 def test_a_study_of_several_presets_has_the_papers_numbers_beside_ours(write_run):
@@ -167,6 +168,7 @@ def test_an_axis_has_a_point_a_variant_and_curves_a_name_each(outcome: Outcome):
     (axes,) = outcome.figure().axes
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "10"]
     assert axes.get_xlabel() == "size"
+    assert {"67.0", "41.0", "69.0", "47.0"} <= {text.get_text() for text in axes.texts}, "average and end"
     curves = Outcome(outcome.study.model_copy(update={"draw": "curves"}), outcome.runs)
     (axes,) = curves.figure().axes
     assert {text.get_text().split()[0] for text in axes.texts if text.get_position()[0] == 1.08} == {"small", "large"}

@@ -58,11 +58,11 @@ def test_each_run_has_its_gpu_and_its_share_of_the_cores(
 def test_a_run_that_is_killed_or_says_nothing_is_reported_as_well(
     stand_in: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    stand_in('case "$*" in *-s1,*) kill -9 $$;; *) exit 3;; esac')
+    stand_in('case "$*" in *-s1,*) kill -9 $$;; *) exit 143;; esac')
     runs = plan_runs("digits", ["seed=1,2", "device=cpu"])
     with pytest.raises(TrainingError, match=rf"{runs[0].name}: ended by signal 9 .*memory"):
         sweep(runs, tmp_path / "out", [Slot()])
-    assert f"{runs[1].name}: failed: exit code 3" in capsys.readouterr().err
+    assert f"{runs[1].name}: failed: exit code 143" in capsys.readouterr().err
 
 
 def test_the_reason_of_a_failure_is_of_the_last_execution(stand_in: Callable[[str], None], tmp_path: Path):
