@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from registries import registries_kept
 from tiny_runs import OVERRIDES, Interruption, assert_same, interrupted, outcome, resume, start
 
@@ -53,6 +54,22 @@ def test_it_is_short_and_goes_on_bit_for_bit_after_a_cut_at_any_step(example: Pa
     assert_same(outcome(tmp_path / "cut"), outcome(tmp_path / "whole"))
     planned = foster.plan(tmp_path / "whole", plugins=[str(example)])
     assert len(planned.tasks) == 2
+
+
+def test_its_bundle_is_opened_and_learns_more(example: Path, tmp_path: Path) -> None:
+    for colour, name in enumerate(("dark", "light", "lighter")):
+        folder = tmp_path / ("first" if colour < 2 else "second") / name
+        folder.mkdir(parents=True)
+        for k in range(12):
+            Image.new("RGB", (8, 8), (80 * colour + k, 80 * colour + 2 * k, 80 * colour)).save(folder / f"{k}.png")
+    method = METHODS.get(example.stem, example.stem)
+    few = {"backbone": "resnet8", "image_size": 8, "epochs_scale": 0.02, "device": "cpu"}
+    learner = foster.Learner(method=method, plugins=[str(example)], **few)
+    learner.learn(tmp_path / "first")
+    opened = foster.load(learner.save(tmp_path / "bundle"), plugins=[str(example)])
+    opened.learn(tmp_path / "second")
+    again = foster.load(opened.save(tmp_path / "next"), plugins=[str(example)])
+    assert again.class_names == ("dark", "light", "lighter")
 
 
 def test_split_batchnorm_normalises_quarters_of_a_batch_as_four_processes_do() -> None:
