@@ -1,7 +1,7 @@
 """The frame of every method: what is random in a task depends on the task."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from foster.data.task import Task
 from foster.errors import TrainingError
 from foster.methods.base import Method, checked_phases
 from foster.methods.replay import Replay
+from foster.networks.network import Network
 from foster.settings.methods import ReplaySettings
 from foster.training.phase import Evaluate, Phase
 
@@ -80,6 +81,40 @@ def test_what_a_method_keeps_in_self_for_the_next_task_is_refused(keep: Callable
     )
     method.keep = keep
     with pytest.raises(TrainingError, match=rf"Forgetful .*self\.{name} .*register_buffer"):
+        list(checked_phases(method, method.phases(digits()[0])))
+
+
+def buffer_of_later(network: Network) -> None:
+    network.branches[0].register_buffer("means", torch.ones(2))
+
+
+def longer_buffer(network: Network) -> None:
+    network.branches[0].importance = torch.ones(3)
+
+
+def plain_tensor(network: Network) -> None:
+    network.branches[0].centres = torch.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("keep", "name"), [(buffer_of_later, "means"), (longer_buffer, "importance"), (plain_tensor, "centres")]
+)
+def test_tensors_of_the_first_network_that_a_resumed_run_would_not_have_are_refused(
+    keep: Callable[[Network], None], name: str
+) -> None:
+    class Registering(Forgetful):
+        def new_network(self, task_sizes: Sequence[int]) -> Network:
+            network = super().new_network(task_sizes)
+            network.branches[0].register_buffer("importance", torch.zeros(2))
+            network.branches[0].centres = torch.zeros(2)
+            return network
+
+    method = new_method(Registering, ReplaySettings())
+    assert isinstance(method, Registering)
+    assert len(list(checked_phases(method, method.phases(digits()[0])))) == 1
+    del method.network
+    method.keep = lambda method: keep(method.network)
+    with pytest.raises(TrainingError, match=rf"Registering .*branches\.0\.{name}.*register_buffer"):
         list(checked_phases(method, method.phases(digits()[0])))
 
 

@@ -191,16 +191,38 @@ class Method(Generic[SettingsType]):
 
 
 def checked_phases(method: Method[Any], phases: Iterable[Phase | Evaluate]) -> Iterator[Phase | Evaluate]:
-    """The `phases` of `method` in a task. Raises TrainingError at the end if an attribute of the method has changed: a
-    run that is resumed after this task would not have it."""
-    before, kind = _attributes(method), type(method)
+    """The `phases` of `method` in a task. Raises TrainingError at the end if an attribute of the method has changed, or
+    if its first network has tensors that `new_network` does not make: a run that is resumed after this task would not
+    have them."""
+    before, is_first = _attributes(method), "network" not in vars(method)
+    title = f"method {type(method).__module__}.{type(method).__qualname__}"
     yield from phases
     for name, content in _attributes(method).items():
         if before.get(name) != content:
             raise TrainingError(
-                f"method {kind.__module__}.{kind.__qualname__} changes self.{name} during a task, which a resumed run "
-                "would lose; keep it in a buffer of the network (register_buffer in new_network)"
+                f"{title} changes self.{name} during a task, which a resumed run would lose; "
+                "keep it in a buffer of the network (register_buffer in new_network)"
             )
+    if is_first and not method.network.statistics_bytes:  # a closed-form head takes the shapes of what it loads
+        with initialisation(Address(method.context.seed, "frame for saved weights")):
+            made = _tensors_of(method.new_network([method.network.num_classes]))
+        kept = _tensors_of(method.network)
+        if wrong := [name for name in (*kept, *made) if kept.get(name) != made.get(name)]:
+            raise TrainingError(
+                f"{title} has '{wrong[0]}' in its network, which a resumed run would lose; "
+                "make it in new_network, with register_buffer and in the shape that it has after the task"
+            )
+
+
+def _tensors_of(network: Network) -> dict[str, Any]:
+    """The shapes of the tensors that checkpoints have, and the values of plain tensors, which they do not have."""
+    plain = {
+        f"{path}.{name}".removeprefix("."): digest({"": value})
+        for path, module in network.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, Tensor)
+    }
+    return plain | {name: tensor.shape for name, tensor in network.state_dict().items()}
 
 
 def _attributes(method: Method[Any]) -> dict[str, Any]:
