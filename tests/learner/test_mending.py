@@ -12,6 +12,8 @@ import foster
 from foster.errors import DataError
 from foster.learner.learner import Learner
 from foster.learner.mending import Regrouping, files_together, merged_row
+from foster.methods.base import Method
+from foster.methods.foster import Foster
 from foster.networks.heads import Head
 
 FOUR = ("zero", "one", "two", "three")
@@ -182,7 +184,9 @@ def test_a_photo_that_two_merged_classes_keep_is_kept_once() -> None:
     assert [name for name, _ in both] == ["a", "c", "b", "d", "e"]
 
 
-def test_a_network_that_keeps_more_than_we_know_is_left_alone(learner: Learner) -> None:
+def test_a_network_that_keeps_more_than_we_know_is_left_alone(
+    learner: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = learner.knowledge
     known.network.register_buffer("importance", torch.ones(2))
     with pytest.raises(DataError, match="'foster'"):
@@ -192,7 +196,13 @@ def test_a_network_that_keeps_more_than_we_know_is_left_alone(learner: Learner) 
     class Strange(Head):
         pass
 
+    usual_head = known.network.head
     known.network.head = Strange(known.network.feature_size, 2)
+    with pytest.raises(DataError, match="'foster'"):
+        learner.forget("one")
+    known.network.head = usual_head
+
+    monkeypatch.setattr(Foster, "new_network", lambda self, sizes: Method.new_network(self, sizes))
     with pytest.raises(DataError, match="'foster'"):
         learner.forget("one")
 

@@ -28,6 +28,8 @@ from foster.learner.knowledge import KeptImages, Knowledge
 from foster.learner.plan import quotas
 from foster.learner.prediction import check_not_unknown
 from foster.learner.reports import MendReport, UpdateCheck, compare
+from foster.methods import method_class
+from foster.methods.base import Method
 from foster.networks.closed_form import ClosedFormHead
 from foster.networks.heads import Head, RootHead
 from foster.networks.network import Network
@@ -333,8 +335,9 @@ def _network_of_groups(
     knowledge: Knowledge, regrouping: Regrouping, exemplars: ImageSet, features_of: Callable[[ImageSet], Tensor]
 ) -> Network:
     before, method = knowledge.network, knowledge.method
-    # Other networks and heads may have further tensors with a row for each class.
-    is_linear = (type(before), type(before.head)) == (Network, Head)
+    # Other networks and heads, and those of a plug-in, may have further tensors with a row for each class.
+    is_usual = method_class(method).new_network is Method.new_network
+    is_linear = is_usual and (type(before), type(before.head)) == (Network, Head)
     network = before.regrouped(regrouping.groups) if is_linear or isinstance(before.head, ClosedFormHead) else None
     if network is None or before.state_dict().keys() != network.state_dict().keys():
         raise DataError(f"method '{method}' has a network of its own kind, whose classes cannot be merged or forgotten")
