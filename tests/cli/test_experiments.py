@@ -24,9 +24,12 @@ def test_a_run_is_written_shown_and_can_be_run_again(command: Command, tmp_path:
     assert {"settings.toml", "events.jsonl", "results.json"} <= {path.name for path in folder.iterdir()}
     assert "results.json" in first.out
     assert "boost" in first.err, "progress goes to standard error"
-    again = command("run", str(folder.relative_to(tmp_path) / "settings.toml"), "--out", "again", "--quiet")
+    again = command(
+        "run", str(folder.relative_to(tmp_path) / "settings.toml"), "--out", "again", "--quiet", "--deterministic"
+    )
     assert again.code == 0
     assert again.err == ""
+    assert "deterministic = true" in (tmp_path / "again" / "settings.toml").read_text()
     results = [json.loads((path / "results.json").read_text()) for path in (folder, tmp_path / "again")]
     assert results[0]["accuracy_matrix"] == results[1]["accuracy_matrix"]
 

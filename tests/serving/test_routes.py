@@ -67,8 +67,12 @@ def test_the_heat_map_lies_over_the_whole_picture(small_bundle: Path) -> None:
         with Image.open(io.BytesIO(answer.content)) as heat:
             assert (heat.format, heat.mode, heat.size) == ("PNG", "RGBA", (8, 8))
             assert heat.getchannel("A").getextrema()[0] >= 60
+        maps = set()
         for label in (await client.get("/classes")).json()["classes"]:
-            assert (await client.post("/explain", params={"label": label}, content=photo())).status_code == 200
+            of_label = await client.post("/explain", params={"label": label}, content=photo())
+            assert of_label.status_code == 200
+            maps.add(of_label.content)
+        assert len(maps) > 1, "each class has its own"
         assert (await client.post("/explain?label=dragon", content=photo())).status_code == 404
         assert (await client.post("/explain", content=b"none")).status_code == 422
 
@@ -121,6 +125,8 @@ def test_a_photo_is_shown_predicted_labelled_and_taken_back(small_bundle: Path, 
                 assert (await client.put(path, json={"label": label})).status_code == 422
                 answer = await client.post("/feedback", files={"file": photo()}, data={"label": label})
                 assert answer.status_code == 422
+            cut = await client.post("/feedback", files={"file": photo()[:-30]}, data={"label": "owl"})
+            assert cut.status_code == 422, "it cannot be learned"
             assert list(feedback.iterdir()) == []
             assert (await client.get("/to-label/nothing")).status_code == 404
 
