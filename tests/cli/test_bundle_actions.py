@@ -14,6 +14,8 @@ from safetensors import SafetensorError
 
 import foster
 from foster.bundle.folder import read_manifest
+from foster.errors import DataError
+from foster.learner.learner import Learner
 from foster.learner.work_folder import WorkFolder
 
 
@@ -36,14 +38,15 @@ def test_learn_writes_a_bundle_and_reports_old_and_new_classes_apart(command: Co
 def test_an_update_that_costs_too_much_is_shown_and_not_written(command: Command, bundle: Path) -> None:
     more = write_photos(Path("more"), three=20, four=20)
     spoilt = ("foster.compress.weight_decay=5", "epochs_scale=0.005", "device=cpu")  # so much that no weight survives
+    Path("v2.refused").mkdir()  # of an earlier update
     done = command("learn", more, "--from", bundle, "--bundle", "v2", "--max-drop", "5", "--promote", *spoilt)
     assert done.code == 3, done.out
     assert "right -> wrong" in done.out
     assert done.err.splitlines()[-1].startswith("foster: the known classes fell from")
     assert not Path("v2").exists()
     assert not Path("current").exists()
-    assert "foster promote v2.refused" in done.err
-    assert command("promote", "v2.refused").code == 0
+    assert "foster promote v2.refused2" in done.err
+    assert command("promote", "v2.refused2").code == 0
     assert len(read_manifest(Path("current")).classes) == 5
     Path("old").symlink_to(bundle)
     done = command("learn", more, "--from", "old", "--bundle", "v3", "-q", *spoilt)
@@ -51,6 +54,17 @@ def test_an_update_that_costs_too_much_is_shown_and_not_written(command: Command
     (line,) = done.err.splitlines()
     assert line.startswith("warning: the known classes lost ")
     assert all(fact in line for fact in ("written all the same", "--max-drop", str(bundle)))
+
+
+def test_the_minutes_that_are_asked_for_reach_the_learner(
+    command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def learn(learner: Learner, source: Path, minutes: float, **options: object) -> None:
+        raise DataError(f"{minutes} minutes")
+
+    monkeypatch.setattr(Learner, "learn", learn)
+    done = command("learn", write_photos(Path("more"), three=9), "--from", bundle, "--bundle", "v2", "--minutes", "2.5")
+    assert done.err.splitlines()[-1] == "foster: 2.5 minutes"
 
 
 def test_predictions_as_lines_and_as_json_say_the_same(command: Command, bundle: Path, shelf: Path) -> None:

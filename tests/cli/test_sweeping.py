@@ -9,7 +9,9 @@ from typer.testing import CliRunner
 
 from foster.cli import app
 from foster.errors import SettingsError
+from foster.studies import run as studies_run
 from foster.studies.study import load_study, plan_study
+from foster.sweep import run as sweep_run
 from foster.sweep.grid import plan_runs
 
 
@@ -89,3 +91,18 @@ def test_a_dry_run_of_studies_starts_none(tmp_path: Path):
     wrong = CliRunner().invoke(app, ["study", "nothing"])
     assert wrong.exit_code == SettingsError.exit_code
     assert "unknown study" in wrong.stderr
+
+
+def test_the_options_of_sweeps_and_studies_reach_them(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[object, ...]] = []
+    monkeypatch.setattr(sweep_run, "execute", lambda runs, *others: given.append((len(runs), *others)))
+    monkeypatch.setattr(studies_run, "run_studies", lambda _, *others, **named: given.append((*others, named)))
+    limits = ("--out", "out", "--jobs-per-gpu", "2", "--jobs", "3")
+    command("sweep", "digits", "seed=1,2", "batch_size=32..64", "--samples", "3", *limits)
+    command("study", "beta", "--preset", "digits", "--results", str(tmp_path), *limits)
+    assert given == [
+        (6, Path("out"), 2, 3, None),
+        (Path("out"), tmp_path, {"jobs_per_gpu": 2, "jobs": 3, "cluster": None}),
+    ]

@@ -11,6 +11,7 @@ def test_a_schedule_is_stretched_with_its_milestones_and_keeps_an_epoch() -> Non
     schedule = FitSettings(epochs=200, schedule="milestones", milestones=(60, 120, 170))
     assert schedule.scaled(0.1) == FitSettings(epochs=20, schedule="milestones", milestones=(6, 12, 17))
     assert schedule.scaled(1) == schedule
+    assert FitSettings(epochs=10).scaled(0.29).epochs == 3
     assert FitSettings(epochs=20, warmup_epochs=5).scaled(0.2).warmup_epochs == 1
     assert FitSettings(epochs=20, warmup_epochs=19).scaled(0.05).warmup_epochs == 0
     short = schedule.scaled(0.001)

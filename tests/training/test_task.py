@@ -74,6 +74,18 @@ def test_phases_are_trained_and_networks_evaluated_in_the_order_of_the_story() -
     assert not any(isinstance(event, CheckpointWritten) for event in told)
 
 
+def test_images_have_another_order_for_each_seed_task_and_phase() -> None:
+    method, trainer = new_method(Foster, SETTINGS), trainer_with([])
+    phase = next(iter(method.phases(task_of(method, 0))))
+    orders = [
+        each._feed(replace(phase, name=name), task).start.number()
+        for each in (trainer, replace(trainer, seed=6))
+        for name in ("learn", "boost")
+        for task in (0, 1)
+    ]
+    assert len(set(orders)) == 8
+
+
 @pytest.mark.parametrize(("minutes", "epochs"), [(0.0, [1, 0]), (1e-9, [0, 0, 1, 1, 1, 0]), (5.0, [0])])
 def test_checkpoints_are_written_after_every_epoch_every_interval_and_every_phase(
     minutes: float, epochs: list[int], tmp_path: Path
