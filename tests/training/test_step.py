@@ -1,6 +1,7 @@
 """One optimizer step as it is written: what it changes, what it sums up, and what it leaves behind."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -93,9 +94,17 @@ def test_gradients_and_losses_are_averaged_over_all_processes_inside_the_step(
         torch.distributed.destroy_process_group()
 
 
-def test_an_objective_that_returns_a_number_is_told_what_to_return() -> None:
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        (torch.ones(()), r"not a tensor of shape \(\)"),
+        ({"L_A": torch.ones((), requires_grad=True), "L_B": torch.ones(4)}, r"'L_B': a tensor of shape \(4,\)"),
+        ({"L_A": 0.5}, "'L_A': a float"),
+        ({}, "by name"),
+    ],
+)
+def test_an_objective_that_returns_no_scalars_by_name_is_told_what_to_return(returned: Any, told: str) -> None:
     network = OneNumber()
-    optimizer = Optimizer(network, FitSettings(epochs=1), CPU)
-    step = Step(network, lambda images, labels: network.weight.square(), optimizer, ENGINE)
-    with pytest.raises(TrainingError, match=r"by name.*not a Tensor"):
+    step = Step(network, lambda images, labels: returned, Optimizer(network, FitSettings(epochs=1), CPU), ENGINE)
+    with pytest.raises(TrainingError, match=told):
         step(batch(2))

@@ -122,10 +122,10 @@ class Step:
         with DeferredGradients() if self._defers else nullcontext():
             with self.engine.autocast:
                 terms: object = self._objective(batch.prepared(self.engine.prepare))
-            if not isinstance(terms, dict):
-                kind = type(terms).__name__
+            if not isinstance(terms, dict) or not terms or not all(map(_is_scalar, terms.values())):
                 raise TrainingError(
-                    f"an objective returns its loss terms by name, such as {{'L_CE': loss}}, not a {kind}"
+                    "an objective returns its loss terms by name, each a tensor without dimensions, "
+                    f"such as {{'L_CE': loss}}, not {_shapes(terms)}"
                 )
             losses = torch.stack(list(terms.values()))
             losses.sum().backward()
@@ -212,6 +212,17 @@ class Step:
                 self.loss_sums.zero_()
 
         return restore
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, Tensor) and not value.dim()
+
+
+def _shapes(terms: object) -> str:
+    """What an objective has returned, in words; no value is read, which a recording would not allow."""
+    if isinstance(terms, dict):
+        return "{" + ", ".join(f"'{name}': {_shapes(value)}" for name, value in terms.items()) + "}"
+    return f"a tensor of shape {tuple(terms.shape)}" if isinstance(terms, Tensor) else f"a {type(terms).__name__}"
 
 
 def gradients(loss: Tensor, parameters: Iterable[Tensor]) -> tuple[Tensor, ...]:
