@@ -3,7 +3,7 @@
 import copy
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +15,16 @@ from torch import Tensor
 import foster
 from foster.data.images import ImageSet, concatenate
 from foster.data.photos.decode import image_id
-from foster.errors import SettingsError
+from foster.data.task import Task
+from foster.errors import SettingsError, TrainingError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.learner import Learner
 from foster.learner.plan import quotas
 from foster.learner.train import Forecast, fitted_scale
 from foster.learner.training_plan import is_held_out, kept_held_out
+from foster.methods.replay import Replay
 from foster.networks import build_backbone
-from foster.training.phase import Phase
+from foster.training.phase import Evaluate, Phase
 from foster.training.task import TaskState, Trainer
 
 STEM = "branches.0.stem.0.weight"
@@ -234,3 +236,15 @@ def test_what_is_kept_of_fewer_is_kept_of_more() -> None:
     assert [*map(len, five)] == [5, 4]
     assert five[0][:2] == two[0]
     assert [*map(len, kept_held_out(images, None))] == [10, 4]
+
+
+def test_a_method_that_keeps_a_tensor_which_a_bundle_would_lose_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = Replay.phases
+
+    def keeping(method: Replay, task: Task) -> Iterator[Phase | Evaluate]:
+        yield from usual(method, task)
+        method.network.branches[0].centres = torch.ones(2)
+
+    monkeypatch.setattr(Replay, "phases", keeping)
+    with pytest.raises(TrainingError, match="centres"):
+        small_learner("replay", memory_total=20, epochs_scale=0.002).learn(digits("zero", "one", last=20))

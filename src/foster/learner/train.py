@@ -29,7 +29,7 @@ from foster.learner.plan import Plan
 from foster.learner.reports import CLOSED_FORM_VARIANT, LearnReport, UpdateCheck, compare
 from foster.learner.training_plan import TrainingPlan, kept_held_out, plan_training
 from foster.methods import method_class
-from foster.methods.base import Context, Method
+from foster.methods.base import Context, Method, checked_phases
 from foster.methods.refresh import phases_of, trains_phases
 from foster.networks.statistics import discriminants_of_few
 from foster.training.engine import Engine
@@ -123,7 +123,7 @@ def forecast(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine
         seconds_an_image.append(_seconds_of(lambda: engine.infer(phase.network, sample.stack), engine) / len(sample))
 
     with torch.random.fork_rng(devices=[]):
-        phases = planned_phases(phases_of(actor, task), plan.batch_size, look_at)
+        phases = planned_phases(checked_phases(actor, phases_of(actor, task)), plan.batch_size, look_at)
     timed = (
         (phase.epochs, seconds * phase.steps / phase.epochs)
         for phase, seconds in zip(phases, seconds_a_step, strict=True)
@@ -177,7 +177,7 @@ def train(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -
     trainer.begin(task)
     if state.phase:
         listener(state.resumed)
-    epochs = trainer.learn(phases_of(method, task), state, note_accuracy, save)
+    epochs = trainer.learn(checked_phases(method, phases_of(method, task)), state, note_accuracy, save)
     return replace(plan.report, epochs=epochs, variants=accuracies), seconds_before
 
 
