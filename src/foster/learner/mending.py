@@ -338,9 +338,9 @@ def _network_of_groups(
     # Other networks and heads, and those of a plug-in, may have further tensors with a row for each class.
     is_usual = method_class(method).new_network is Method.new_network
     is_linear = is_usual and (type(before), type(before.head)) == (Network, Head)
-    network = before.regrouped(regrouping.groups) if is_linear or isinstance(before.head, ClosedFormHead) else None
-    if network is None or before.state_dict().keys() != network.state_dict().keys():
+    if not is_linear and not isinstance(before.head, ClosedFormHead):
         raise DataError(f"method '{method}' has a network of its own kind, whose classes cannot be merged or forgotten")
+    network = before.regrouped(regrouping.groups)
     for class_id, group in enumerate(regrouping.groups):
         if len(group) > 1 and not len(exemplars) and not isinstance(before.head, ClosedFormHead):
             raise DataError(
