@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from foster.errors import DataError, FosterError, TrainingError, explained, suggestion, words_of
+from foster.errors import DataError, explained, suggestion, words_of
 
 
 @pytest.mark.parametrize(
@@ -25,10 +25,6 @@ def test_the_closest_choice_is_suggested_and_all_where_none_is_close() -> None:
     assert suggestion("resnet33", ["resnet32", "vgg"]) == "; did you mean 'resnet32'?"
     assert suggestion("perceptron", ["b", "a", "b"]) == "; choose from a, b"
     assert suggestion("x", []) == ""
-
-
-def test_a_failed_training_has_another_exit_code_than_a_mistake() -> None:
-    assert (FosterError.exit_code, TrainingError.exit_code) == (2, 1)
 
 
 def test_of_very_many_choices_some_are_listed() -> None:

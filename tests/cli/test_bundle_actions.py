@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from commands import Command, contents, write_photos
-from faults import FullDisk
 from PIL import Image
 from safetensors import SafetensorError
 
@@ -161,22 +160,6 @@ def test_a_picture_that_two_classes_keep_is_told_counted_and_taken_from_one(comm
     removed = command("forget", "v2", "--image", f"0003/{both}", "--bundle", "v3")
     assert removed.code == 0, removed.err
     assert [entry.class_id for entry in read_manifest(Path("v3")).exemplars if entry.id == both] == [2]
-
-
-@pytest.mark.parametrize("file", ["bundle.json", "photos.zip"])
-def test_a_full_disk_leaves_no_half_of_a_bundle(
-    command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch, file: str
-) -> None:
-    before, disk = contents(bundle), FullDisk(file, num_whole=0)
-    with monkeypatch.context() as patch:
-        patch.setattr("os.write", disk)
-        done = command("rename", bundle, "zero", "nil", "--bundle", "v2", "--promote")
-    assert disk.has_failed
-    assert done.code == 2
-    assert "No space left on device" in done.err
-    assert [path.name for path in Path().iterdir()] == ["v1"]
-    assert contents(bundle) == before
-    assert command("rename", bundle, "zero", "nil", "--bundle", "v2").code == 0
 
 
 def test_weights_that_cannot_be_written_leave_no_half_of_a_bundle(

@@ -31,16 +31,6 @@ def begun(tmp_path: Path) -> Path:
         return path
 
 
-def test_where_and_how_it_computes_may_change_and_is_kept_for_the_next_time(begun: Path):
-    changes = ["checkpoint_minutes=3", "engine.precision=float32", "engine.threads=1"]
-    resume(begun, changes, quiet=True)
-    results = RunFolder(begun).read_results()
-    assert results["finished"] is True
-    assert results["settings"]["checkpoint_minutes"] == 3
-    assert results["settings"]["engine"]["precision"] == "float32"
-    assert RunFolder(begun).settings() == tiny("data=first", *changes)
-
-
 def test_a_new_place_of_the_data_is_kept_for_the_next_time(begun: Path):
     resume(begun, data=Path("second"), quiet=True)
     assert RunFolder(begun).settings() == tiny("data=second")

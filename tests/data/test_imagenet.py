@@ -157,7 +157,10 @@ def test_a_folder_without_photos_is_named(tmp_path: Path) -> None:
 
 
 def test_training_and_test_photos_are_of_the_same_classes_in_the_same_order(tmp_path: Path) -> None:
-    write(tmp_path, "train/b/1.jpg", "train/a/1.jpg", "test/a/2.jpg")
+    write(tmp_path, "train/b/1.jpg", "train/a/1.jpg")
+    with pytest.raises(DataError, match=r"photos\.test_share=0\.2"):
+        own_photos(tmp_path, 0.0, seed=1)
+    write(tmp_path, "test/a/2.jpg")
     with pytest.raises(DataError, match=r"no photos of b in .*test'"):
         own_photos(tmp_path, 0.0, seed=1)
     write(tmp_path, "test/b/2.jpg", "test/c/2.jpg")

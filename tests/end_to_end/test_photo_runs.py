@@ -1,21 +1,19 @@
 """Runs on folders of JPEG photos of mixed sizes and orientations, some of them broken, wherever they are kept."""
 
 import gc
-import shutil
 import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from photo_folders import write_dataset, write_photos
+from photo_folders import write_dataset
 from tiny_runs import SMALLER, resume, start
 
 from foster import events
 from foster.data.photos.store import Decoded, PhotoStore
 from foster.errors import DataError
 from foster.experiment.folder import RunFolder
-from foster.experiment.parts import surveyed_facts
 from foster.reports.archive import open_archives
 from foster.reports.pictures import exemplar_figure
 from foster.settings.experiment import Settings, load_settings
@@ -118,32 +116,6 @@ def test_a_run_on_photos_is_resumed_in_the_middle_with_the_encoded_exemplars(
     (axes,) = exemplar_figure(archive).axes
     assert axes.get_title(loc="left") == "foster: 16 exemplars"
     assert archive.exemplars().image_size == (16, 16)
-
-
-def test_one_tree_is_divided_by_the_seed(tmp_path: Path) -> None:
-    folder = write_photos(tmp_path / "tree", 4, 8)
-    with pytest.raises(DataError, match=r"photos\.test_share=0\.2"):
-        surveyed_facts(settings_for(folder))
-    settings = settings_for(folder, "photos.test_share=0.25", method="finetune")
-    facts = surveyed_facts(settings)
-    assert (facts.num_classes, facts.num_train, facts.num_test) == (4, 24, 8)
-    assert start(settings, tmp_path / "run")["finished"]
-
-
-@pytest.mark.parametrize(
-    ("damage", "named"),
-    [
-        (lambda data: shutil.rmtree(data / "train" / "class 3"), "class 3.*train'"),
-        (lambda data: shutil.rmtree(data / "test" / "class 3"), "class 3.*test'"),
-        (lambda data: [path.unlink() for path in (data / "train" / "class 3").iterdir()], "class 3"),
-        (lambda data: shutil.rmtree(data / "train"), "data"),
-    ],
-)
-def test_a_missing_or_empty_class_is_one_clear_line(tmp_path: Path, damage: Any, named: str) -> None:
-    data = write_dataset(tmp_path / "data", num_classes=4, per_class=3, broken=0)
-    damage(data)
-    with pytest.raises(DataError, match=named):
-        surveyed_facts(settings_for(data))
 
 
 def test_a_class_whose_photos_are_all_broken_is_one_clear_line(tmp_path: Path) -> None:

@@ -337,17 +337,6 @@ def test_missing_data_files_get_one_line_and_leave_no_folder_of_a_run(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_loss_that_explodes_stops_the_run_with_its_place_and_leaves_the_reason(tmp_path: Path) -> None:
-    settings = tiny("foster.boost.learning_rate=1e6", "foster.boost.weight_decay=1")
-    with pytest.raises(TrainingError, match=r"task 2, phase boost, epoch [12]; .*learning rate"):
-        run(settings, tmp_path / "run")
-    events = records_of(tmp_path / "run" / "events.jsonl")
-    assert events[-1]["event"] == "RunFailed"
-    assert "task 2, phase boost" in events[-1]["message"]
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert (results["finished"], len(results["accuracy"])) == (False, 1), "the first task is not lost"
-
-
 def test_who_is_asked_to_stop_before_it_begins_leaves_no_folder(tmp_path: Path) -> None:
     stop = StopRequest()
     stop.set(signal.SIGTERM)

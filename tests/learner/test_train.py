@@ -2,9 +2,7 @@
 
 import copy
 import shutil
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,6 @@ from foster.errors import SettingsError, TrainingError
 from foster.events import Event, PhaseStarted, TaskStarted
 from foster.learner.learner import Learner
 from foster.learner.plan import quotas
-from foster.learner.train import Forecast, fitted_scale
 from foster.learner.training_plan import is_held_out, kept_held_out
 from foster.methods.replay import Replay
 from foster.networks import build_backbone
@@ -149,14 +146,6 @@ def test_earlier_classes_are_familiar_by_their_exemplars() -> None:
     report = learner.learn(digits("two"))
     assert learner.knowledge.familiarity is not None
     assert learner.knowledge.familiarity.statistics.counts.tolist() == [*exemplars, report.num_trained]
-
-
-def test_a_time_is_shared_out_between_the_epochs_and_the_rest() -> None:
-    plan = planned(small_learner(epochs_scale=0.2), digits("zero", "one"))
-    plan = replace(plan, began=time.monotonic() - 15)
-    ahead = Forecast(((10, 6.0),), beside=15)
-    assert fitted_scale(plan, ahead, minutes=1) == pytest.approx(0.1, abs=0.01), "30 of 60 seconds are left"
-    assert fitted_scale(plan, ahead, minutes=60) == 1
 
 
 def random_images(*counts: int, seed: int = 0) -> ImageSet:

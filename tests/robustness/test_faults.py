@@ -30,9 +30,11 @@ from foster.data.images import ImageSet
 from foster.errors import DataError, FolderError, TrainingError
 from foster.events import Event
 from foster.experiment.folder import RunFolder
+from foster.experiment.run import begin
 from foster.reports.progress import LineProgress
 from foster.settings.datasets import CATALOGUE
 from foster.settings.fit import FitSettings
+from foster.system.signals import StopRequest
 
 Reference = Callable[..., Outcome]
 
@@ -171,13 +173,17 @@ def test_an_exploding_loss_names_its_place_and_keeps_the_last_good_checkpoint(
     method: str, rate: str, place: str, tmp_path: Path
 ):
     with pytest.raises(TrainingError, match=place) as error:
-        start(tiny_settings(method, rate), tmp_path / "run")
+        begin(tiny_settings(method, rate), RunFolder(tmp_path / "run"), ignore, StopRequest())
     only_line(error)
     assert error.value.exit_code == 1
+    last = records_of(tmp_path / "run" / "events.jsonl")[-1]
+    assert (last["event"], last["message"]) == ("RunFailed", str(error.value))
     checkpoint = RunFolder(tmp_path / "run").checkpoints.load(print)
     if "task 1" in place:
         assert checkpoint is None or checkpoint.state["position"]["epoch"] == 1
         return
+    results = RunFolder(tmp_path / "run").read_results()
+    assert (results["finished"], len(results["accuracy"])) == (False, 1), "the first task is not lost"
     assert checkpoint.state["task"] == 1
     floats = [value for part in checkpoint.parts.values() for value in part.values() if value.is_floating_point()]
     assert all(bool(value.isfinite().all()) for value in floats)

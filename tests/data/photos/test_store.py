@@ -1,10 +1,8 @@
 """Many photos: read at one size, or kept in their own sizes on the device, in memory or on disk."""
 
-import gc
 import io
 import os
 import resource
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from PIL import Image
 
 from foster import events
 from foster.data.download import Follower
-from foster.data.images import ImageSet, concatenate
 from foster.data.memory import ExemplarMemory
 from foster.data.photos import reading
 from foster.data.photos import store as store_module
@@ -224,18 +221,6 @@ def test_the_memory_keeps_encoded_files_and_loads_them_again(folder: Path) -> No
         again.load_state(damaged)
     with pytest.raises(DataError, match="damaged"):
         ExemplarMemory().load_state(state)
-
-
-def test_pixels_go_when_nobody_needs_their_task_any_more(folder: Path) -> None:
-    whole = PhotoStack.of(files_of(folder), PhotoLoader(32, 40))
-    of_task = ImageSet(whole[torch.arange(5, 15)].for_task("task 1"), torch.arange(10), tuple("abcdefghij")).readable()
-    both = concatenate(of_task, of_task)
-    assert len(both) == 20
-    store = weakref.ref(of_task.stack.stores[0])
-    assert not whole.stores[0].is_loaded.any()
-    del of_task, both
-    gc.collect()
-    assert store() is None
 
 
 def test_a_task_without_a_readable_photo_is_refused() -> None:
