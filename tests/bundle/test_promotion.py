@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bundles import made_facts
 
 from foster.bundle.folder import BundleError, read_manifest, write_bundle
 from foster.bundle.promotion import check_promotable, promote, rollback
@@ -13,19 +14,7 @@ from foster.system.locking import locked
 
 
 def make(folder: Path) -> Path:
-    preprocessing = {"height": 8, "width": 8, "mean": (0, 0, 0), "std": (1, 1, 1)}
-    facts = {
-        "method": "foster",
-        "backbone": "resnet8",
-        "settings": {},
-        "classes": (folder.name,),
-        "task_sizes": (1,),
-        "preprocessing": preprocessing,
-        "temperature": 1.0,
-        "num_calibration_images": 0,
-        "history": (),
-    }
-    write_bundle(folder, facts, {}, {})
+    write_bundle(folder, made_facts(folder.name), {}, {})
     return folder
 
 

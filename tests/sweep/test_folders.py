@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 import tiny_sweeps
-from commands import Command
-from tiny_runs import records_of
 
 from foster.data.images import ImageSet
 from foster.data.sources import Request, register_dataset
 from foster.errors import FolderError, SettingsError
 from foster.experiment import parts
-from foster.experiment.results import find_results
-from foster.reports.groups import by_scenario
 from foster.settings.datasets import CATALOGUE
 from foster.sweep.grid import PlannedRun, plan_runs
 from foster.sweep.run import placed
@@ -173,22 +169,6 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path):
     (tmp_path / run.name / "thesis.txt").write_text("important")
     with pytest.raises(FolderError, match=re.escape(str(tmp_path / run.name))):
         placed([run], tmp_path)
-
-
-@pytest.mark.slow
-def test_a_narrower_sweep_trains_only_what_is_missing_and_every_seed_counts_once(command: Command, tmp_path: Path):
-    def run_sweep(*words: str) -> None:
-        assert command("sweep", "digits", *TINY, *words, "--jobs", "2", "--out", tmp_path).code == 0
-
-    def num_starts() -> int:
-        events = [event for path in tmp_path.glob("*/events.jsonl") for event in records_of(path)]
-        return sum(event["event"] == "RunStarted" for event in events)
-
-    run_sweep("method=finetune,replay")
-    run_sweep("method=finetune", "seed=1993,2", "checkpoint_minutes=1")
-    assert num_starts() == 3
-    (groups,) = by_scenario(find_results([tmp_path]), across_orders=True).values()
-    assert sorted((group.name, len(group.runs)) for group in groups) == [("finetune", 2), ("replay", 1)]
 
 
 def test_a_first_task_to_take_over_must_be_there_where_a_run_begins(
