@@ -5,11 +5,8 @@ import re
 import shutil
 from pathlib import Path
 
-import pytest
 from commands import Command, contents, write_photos
 from servers import photo
-
-from foster.cli import app
 
 
 def test_the_exit_code_tells_problems_from_remarks_and_from_mistakes(command: Command) -> None:
@@ -40,12 +37,6 @@ def test_a_bundle_judges_labels_and_is_not_changed(command: Command, bundle: Pat
     assert contents(bundle) == before
 
 
-def command(*words: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        app([str(word) for word in words])
-    return int(ended.value.code or 0)
-
-
 def photos(folder: Path, count: int) -> Path:
     folder.mkdir()
     for k in range(count):
@@ -54,13 +45,12 @@ def photos(folder: Path, count: int) -> Path:
 
 
 def test_label_next_lists_and_copies_in_order_and_never_overwrites(
-    small_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small_bundle: Path, tmp_path: Path, command: Command
 ) -> None:
     source, target = photos(tmp_path / "camera", 12), tmp_path / "to-label"
-    assert (
-        command("label-next", small_bundle, source, "--count", 10, "--json", "--copy", target, "--device", "cpu") == 0
-    )
-    listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    done = command("label-next", small_bundle, source, "--count", 10, "--json", "--copy", target, "--device", "cpu")
+    assert done.code == 0
+    listed = [json.loads(line) for line in done.out.splitlines()]
     assert len(listed) == 10
     copied = sorted(target.iterdir())
     assert [path.name for path in copied] == [
@@ -69,18 +59,18 @@ def test_label_next_lists_and_copies_in_order_and_never_overwrites(
     (alike := tmp_path / "alike").mkdir()
     for k in range(3):  # the longest names that there are, which differ at their beginning alone
         shutil.copy(source / f"IMG_{k}.png", alike / f"{k}{'日' * 83}.png")
-    assert command("label-next", small_bundle, alike, "--copy", tmp_path / "three") == 0
+    assert command("label-next", small_bundle, alike, "--copy", tmp_path / "three").code == 0
     assert len(list((tmp_path / "three").iterdir())) == 3
-    capsys.readouterr()
     assert copied[0].read_bytes() == Path(listed[0]["image"]).read_bytes()
-    assert command("label-next", small_bundle, source, "--copy", target) == 2
-    assert f"'{target}' already exists" in capsys.readouterr().err
-    assert command("label-next", small_bundle, source, "--copy", source / "inside") == 2
-    assert f"'{source}'" in capsys.readouterr().err
-    assert not (source / "inside").exists()
-    assert command("label-next", small_bundle, source, "--count", 1) == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith(str(source))
     (tmp_path / "empty").mkdir()
-    assert command("label-next", small_bundle, tmp_path / "empty") == 2
-    assert str(tmp_path / "empty") in capsys.readouterr().err
+    for words, complaint in (
+        ((source, "--copy", target), f"'{target}' already exists"),
+        ((source, "--copy", source / "inside"), f"'{source}'"),
+        ((tmp_path / "empty",), str(tmp_path / "empty")),
+    ):
+        refused = command("label-next", small_bundle, *words)
+        assert refused.code == 2
+        assert complaint in refused.err
+    assert not (source / "inside").exists()
+    (line,) = command("label-next", small_bundle, source, "--count", 1).out.splitlines()
+    assert line.startswith(str(source))

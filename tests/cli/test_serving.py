@@ -5,34 +5,29 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import Command
 
-from foster.cli import app
 from foster.serving import run
 from foster.serving.options import Options
 
 
-def command(*words: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        app([str(word) for word in words])
-    return int(ended.value.code or 0)
-
-
-def test_every_option_reaches_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_option_reaches_the_server(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[Options] = []
     monkeypatch.setattr(run, "serve", served.append)
     words = ["--host", "::1", "--port", 1, "--token", "secret", "--feedback", tmp_path, "--to-label", tmp_path / "new"]
     limits = ["--max-mib", 3, "--max-waiting", 4, "--batch-size", 5, "--timeout", 6.5]
-    assert command("serve", "bundles", *words, *limits, "--unknown", 0.25, "--device", "cpu") == 0
+    assert command("serve", "bundles", *words, *limits, "--unknown", 0.25, "--device", "cpu").code == 0
     folders = Path("bundles"), "::1", 1, "secret", tmp_path, tmp_path / "new"
     assert served == [Options(*folders, "cpu", 0.25, 3 * 2**20, 4, 5, 6.5)]
 
 
 def test_what_keeps_a_server_from_starting_is_one_line(
-    small_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: Command, small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def problem(*words: object) -> str:
-        assert command("serve", *words) == 2
-        (line,) = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
+        done = command("serve", *words)
+        assert done.code == 2
+        (line,) = [line for line in done.err.splitlines() if "warning" not in line]
         return line
 
     assert f"'{tmp_path / 'nothing'}'" in problem(tmp_path / "nothing", "--port", 0)

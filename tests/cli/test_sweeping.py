@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 from commands import Command
-from typer.testing import CliRunner
 
-from foster.cli import app
 from foster.errors import SettingsError
 from foster.studies import run as studies_run
 from foster.studies.study import load_study, plan_study
@@ -54,43 +52,43 @@ def test_a_cluster_is_told_of_before_it_is_there(
     assert "foster-cil[cluster]" in done.err
 
 
-def test_a_dry_run_of_a_study_tells_what_is_finished_and_which_results_are_known(tmp_path: Path):
+def test_a_dry_run_of_a_study_tells_what_is_finished_and_which_results_are_known(command: Command, tmp_path: Path):
     planned = plan_study(load_study("beta"), "digits")
     (run,) = planned["0.97"]
     (tmp_path / run.name).mkdir()
     (tmp_path / run.name / "settings.toml").write_text(run.settings.toml())
     (tmp_path / run.name / "results.json").write_text('{"finished": true}')
     words = ["study", "beta", "--preset", "digits", "--dry-run", "--out", str(tmp_path)]
-    lines = CliRunner().invoke(app, words).output.splitlines()
+    lines = command(*words).out.splitlines()
     assert [line.split()[0] for line in lines[:-1]] == ["waiting", "waiting", "finished", *["waiting"] * 3]
     results = Path(__file__).parents[2] / "results"
     part = ["study", "table-1", "methods=wa", "protocols=cifar100-b0-inc10", "--results", str(results), "--dry-run"]
-    assert CliRunner().invoke(app, part).output.split() == [
+    assert command(*part).out.split() == [
         "known",
         str(results / "cifar100-b0-inc10-wa-plain-s1993.json"),
     ]
 
 
-def test_a_dry_run_of_studies_starts_none(tmp_path: Path):
+def test_a_dry_run_of_studies_starts_none(command: Command, tmp_path: Path):
     out = tmp_path / "none"
-    dry = CliRunner().invoke(app, ["study", "beta", "--preset", "digits", "--dry-run", "--out", str(out)])
-    assert dry.exit_code == 0
-    assert len(dry.output.splitlines()) == 6 + 1
+    dry = command("study", "beta", "--preset", "digits", "--dry-run", "--out", str(out))
+    assert dry.code == 0
+    assert len(dry.out.splitlines()) == 6 + 1
     assert not out.exists()
-    taken_over = CliRunner().invoke(app, ["study", "beta", f"first_task_from={out}", "--dry-run"])
-    assert taken_over.exit_code == SettingsError.exit_code
-    assert f"first_task_from: '{out}'" in taken_over.stderr
-    several = CliRunner().invoke(app, ["study", "components", "beta", "old-head", "--preset", "digits", "--dry-run"])
-    assert several.output.splitlines()[-1].startswith("14 runs, "), "not 16: three are one"
-    twice = CliRunner().invoke(app, ["study", "beta", "gamma", "beta", "--dry-run"])
-    assert "'beta'" in twice.stderr
-    unnamed = CliRunner().invoke(app, ["study", "seed=1,2"])
-    assert "beta, beta-compression, boosted, components" in unnamed.stderr
-    missing = CliRunner().invoke(app, ["study", "beta", "--results", str(out)])
-    assert (missing.exit_code, missing.stderr) == (2, f"foster: no folder '{out}' (--results)\n")
-    wrong = CliRunner().invoke(app, ["study", "nothing"])
-    assert wrong.exit_code == SettingsError.exit_code
-    assert "unknown study" in wrong.stderr
+    taken_over = command("study", "beta", f"first_task_from={out}", "--dry-run")
+    assert taken_over.code == SettingsError.exit_code
+    assert f"first_task_from: '{out}'" in taken_over.err
+    several = command("study", "components", "beta", "old-head", "--preset", "digits", "--dry-run")
+    assert several.out.splitlines()[-1].startswith("14 runs, "), "not 16: three are one"
+    twice = command("study", "beta", "gamma", "beta", "--dry-run")
+    assert "'beta'" in twice.err
+    unnamed = command("study", "seed=1,2")
+    assert "beta, beta-compression, boosted, components" in unnamed.err
+    missing = command("study", "beta", "--results", str(out))
+    assert (missing.code, missing.err) == (2, f"foster: no folder '{out}' (--results)\n")
+    wrong = command("study", "nothing")
+    assert wrong.code == SettingsError.exit_code
+    assert "unknown study" in wrong.err
 
 
 def test_the_options_of_sweeps_and_studies_reach_them(

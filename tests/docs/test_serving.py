@@ -12,18 +12,6 @@ from foster.cli import app
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "serving.md").read_text()
-KNOWN = {
-    "FROM",
-    "ARG",
-    "COPY",
-    "RUN",
-    "USER",
-    "WORKDIR",
-    "EXPOSE",
-    "HEALTHCHECK",
-    "ENTRYPOINT",
-    "CMD",
-}
 
 
 def test_every_option_and_route_that_is_told_exists() -> None:
@@ -51,11 +39,9 @@ def test_the_unit_is_one_that_systemd_reads(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_dockerfile_has_only_known_instructions_and_files_that_are_there() -> None:
+def test_the_dockerfile_copies_files_that_are_there_and_starts_a_command_that_is_understood() -> None:
     text = (ROOT / "deploy" / "Dockerfile").read_text()
     lines = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
-    assert {line.split()[0] for line in lines} == KNOWN
-    assert lines[0].startswith("FROM ")
     (copied,) = [line.split()[1:-1] for line in lines if line.startswith("COPY ")]
     assert (ROOT / copied[0]).exists()
     assert copied[1:] == ["dist/foster_cil-*.whl"]
