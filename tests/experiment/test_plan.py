@@ -2,47 +2,32 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from photo_folders import write_dataset
-from tiny_runs import assert_is_planned
+from tiny_runs import assert_is_planned, start, tiny_settings
 
 from foster.data.task import Task
 from foster.errors import SettingsError
 from foster.events import Event
 from foster.experiment import plan as planning
-from foster.experiment.folder import RunFolder
 from foster.experiment.plan import BATCHES_OF_PHOTOS, TYPICAL_FILE_BYTES, make_plan, measured_plan
-from foster.experiment.run import Experiment
 from foster.settings.experiment import Settings, load_settings
-from foster.system.signals import StopRequest
 from foster.training.engine import Engine
 from foster.training.phase import Phase
 
 TINY = (
-    "dataset=synthetic",
     "synthetic={num_classes=5, train_per_class=11, test_per_class=2, image_size=8}",
-    "base_classes=2",
-    "increment=2",
     "memory_total=16",
-    "batch_size=16",
+    "memory_per_class=none",
     "epochs_scale=0.005",
-    "device=cpu",
 )
 """Tasks of 2, 2 and 1 classes with 22, 22 + 16 and 11 + 16 images."""
 
 
 def tiny(*overrides: str) -> Settings:
-    return load_settings("digits", [*TINY, *overrides])
-
-
-def ran(settings: Settings, path: Path) -> tuple[dict[str, Any], list[Event]]:
-    told: list[Event] = []
-    folder = RunFolder(path)
-    with folder.opened(settings):
-        return Experiment(settings, folder, told.append, StopRequest()).run(), told
+    return tiny_settings("foster", *TINY, *overrides)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +139,9 @@ def test_a_plan_of_many_large_images_takes_no_room() -> None:
 )
 def test_a_run_does_what_was_planned(method: str, overrides: tuple[str, ...], tmp_path: Path) -> None:
     """With odd numbers; `end_to_end/test_all_methods.py` has every method."""
-    settings = tiny(f"method={method}", *overrides)
-    assert_is_planned(make_plan(settings), *ran(settings, tmp_path / "run"))
+    settings, told = tiny(f"method={method}", *overrides), list[Event]()
+    results = start(settings, tmp_path / "run", told.append)
+    assert_is_planned(make_plan(settings), results, told)
 
 
 def test_a_first_network_that_is_kept_counts_as_memory() -> None:

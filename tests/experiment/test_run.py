@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 import torch
-from tiny_runs import records_of
+from tiny_runs import records_of, tiny_settings
 from torch.nn.functional import normalize
 
 from foster.cli import experiments
@@ -37,23 +37,12 @@ NUM_DIGITS = 1442
 """Training images of the dataset `digits`."""
 IMAGE_BYTES = 3 * 8 * 8
 
-
-TINY = (
-    "dataset=synthetic",
-    "synthetic={num_classes=5, train_per_class=10, test_per_class=4, image_size=8}",
-    "base_classes=2",
-    "increment=2",
-    "memory_total=12",
-    "batch_size=16",
-    "epochs_scale=0.012",
-    "device=cpu",
-    "engine.threads=1",
-)
+SHAPE = "synthetic={num_classes=5, train_per_class=10, test_per_class=4, image_size=8}"
 """Tasks of 2, 2 and 1 classes: an uneven last task, and fewer than five classes at first."""
 
 
 def tiny(*overrides: str) -> Settings:
-    return load_settings("digits", [*TINY, *overrides])
+    return tiny_settings("foster", SHAPE, "memory_total=12", "memory_per_class=none", *overrides)
 
 
 def run(settings: Settings, path: Path) -> dict[str, Any]:
