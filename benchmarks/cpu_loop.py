@@ -25,6 +25,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.methods.base import Context
 from foster.methods.replay import Replay
+from foster.networks import BACKBONES
 from foster.networks.network import Network
 from foster.seeding import Address, initialisation
 from foster.settings.augmentation import Augmentation
@@ -104,7 +105,8 @@ def replay_phase(engine: Engine, backbone: str, num_images: int, image_size: int
         images(num_images - num_exemplars, NUM_KNOWN, NUM_KNOWN + NUM_NEW),
         images(num_exemplars, 0, NUM_KNOWN),
     )
-    method = Replay(ReplaySettings(), ExemplarMemory(total=200), Context(backbone, 1, engine.infer, engine.device))
+    context = Context(BACKBONES[backbone], 1, engine.infer, engine.device)
+    method = Replay(ReplaySettings(), ExemplarMemory(total=200), context)
     with initialisation(Address(1, "benchmark")):
         method.network = Network.create(method.new_backbone(), NUM_KNOWN)
         phase = method.learn(task)

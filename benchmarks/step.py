@@ -26,7 +26,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.methods.base import Context
 from foster.methods.foster import Foster
-from foster.networks import build_backbone
+from foster.networks import BACKBONES, build_backbone
 from foster.networks.modules import training_mode
 from foster.networks.network import Network
 from foster.seeding import Address
@@ -143,7 +143,7 @@ def foster_phases(engine: Engine, case: Case) -> Iterator[Phase]:
 
     exemplars = images(num_images * 2 // 7, 0, NUM_KNOWN)
     task = Task(1, NUM_KNOWN, NUM_NEW, images(num_images * 5 // 7, NUM_KNOWN, NUM_KNOWN + NUM_NEW), exemplars)
-    context = Context(case.backbone, 1, engine.infer, engine.device)
+    context = Context(BACKBONES[case.backbone], 1, engine.infer, engine.device)
     method = Foster(FosterSettings(), ExemplarMemory(total=2000), context)
     method.network = Network.create(method.new_backbone(), NUM_KNOWN).to(engine.device)
     boosted = method.boosted_network(task)

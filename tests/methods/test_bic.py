@@ -13,6 +13,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.methods.base import Context
 from foster.methods.bic import BiasCorrectedHead, BiasCorrection
+from foster.networks import BACKBONES
 from foster.networks.network import Network
 from foster.settings.methods import BicSettings
 
@@ -114,7 +115,7 @@ def test_bic_with_one_exemplar_a_class_learns_without_a_correction() -> None:
 
 def test_the_split_is_drawn_from_the_seed_and_the_task() -> None:
     def validation(seed: int, index: int) -> list[bytes]:
-        context = Context("resnet8", seed, engine().infer, CPU)
+        context = Context(BACKBONES["resnet8"], seed, engine().infer, CPU)
         method = BiasCorrection(BicSettings(), ExemplarMemory(total=60), context)
         base = numbered_task([20] * 5, [30])
         task = Task(index, base.num_known, base.num_new, base.new_images, base.exemplars)

@@ -18,7 +18,7 @@ from foster.data.sources import Dataset
 from foster.data.task import Task
 from foster.methods.base import Context
 from foster.methods.foster import Foster
-from foster.networks import build_backbone
+from foster.networks import BACKBONES, build_backbone
 from foster.networks.boosted import BoostedNetwork
 from foster.networks.modules import is_frozen
 from foster.networks.network import Network, Output
@@ -86,7 +86,7 @@ def follow(settings: FosterSettings, num_tasks: int = 2, unlabeled: ImageSet | N
         course.story.append("remember")
         return engine.infer(network, images)
 
-    context = Context("resnet8", 11, infer, CPU, "herding", unlabeled)
+    context = Context(BACKBONES["resnet8"], 11, infer, CPU, "herding", unlabeled)
     course = Course(Foster(settings, ExemplarMemory(per_class=QUOTA), context))
     for index in range(num_tasks):
         data = scenario()[index]
@@ -233,7 +233,7 @@ def test_the_scales_of_the_presets_are_the_published_ones(
         return ImageSet(torch.zeros(len(labels), 3, 1, 1, dtype=torch.uint8), labels, names)
 
     task = Task(index, num_known, num_new, dots(num_known, num_known + num_new, 500), dots(0, num_known, held))
-    context = Context("resnet8", 0, Engine(CPU, (0.5,) * 3, (0.5,) * 3).infer, CPU)
+    context = Context(BACKBONES["resnet8"], 0, Engine(CPU, (0.5,) * 3, (0.5,) * 3).infer, CPU)
 
     def method(*overrides: str) -> Foster:
         chosen = load_settings(preset, overrides).options

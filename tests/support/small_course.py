@@ -1,6 +1,5 @@
 """Three tasks of a few digits, and what it takes to train a method on them phase by phase."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from foster.data.task import Task
 from foster.events import EpochEnded, Event
 from foster.methods import method_class
 from foster.methods.base import Context, Method
+from foster.networks import BACKBONES
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
 from foster.settings.fit import FitSettings
@@ -46,11 +46,11 @@ def engine() -> Engine:
 
 
 def new_method(
-    kind: Callable[[Any, ExemplarMemory, Context], Method[Any]],
+    kind: type[Method[Any]],
     settings: MethodSettings,
     memory: ExemplarMemory | None = None,
 ) -> Method[Any]:
-    context = Context("resnet8", SEED, engine().infer, CPU)
+    context = Context(BACKBONES[kind.backbone_name("resnet8")], SEED, engine().infer, CPU)
     return kind(settings, memory or ExemplarMemory(per_class=6), context)
 
 

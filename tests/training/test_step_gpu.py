@@ -23,6 +23,7 @@ from foster.methods.coil import Coil
 from foster.methods.foster import Foster
 from foster.methods.podnet import Podnet
 from foster.methods.replay import Replay
+from foster.networks import BACKBONES
 from foster.networks.modules import channels_last, freeze
 from foster.seeding import Address
 from foster.settings.augmentation import Augmentation
@@ -75,14 +76,15 @@ def images(first: int, last: int, names: tuple[str, ...]) -> ImageSet:
 
 def make_phase(name: str) -> Phase:
     """A phase of the second task: the same network and data whenever it is asked for."""
-    context = Context("resnet8", 3, engine_with().infer, DEVICE)
+    context = Context(BACKBONES["resnet8"], 3, engine_with().infer, DEVICE)
+    for_cosines = replace(context, backbone=BACKBONES["cosine_resnet8"])
     memory = ExemplarMemory(per_class=5)
     chosen = FosterSettings(first=FIT, boost=FIT, compress=FIT, **STUDENT if name == "student" else {})
     foster = Foster(chosen, memory, context)
     others: dict[str, Any] = {
         "replay": Replay(ReplaySettings(first=FIT, later=FIT), memory, context),
-        "coil": Coil(CoilSettings(first=FIT, later=FIT), memory, context),
-        "podnet": Podnet(PodnetSettings(first=FIT, later=FIT), memory, context),
+        "coil": Coil(CoilSettings(first=FIT, later=FIT), memory, for_cosines),
+        "podnet": Podnet(PodnetSettings(first=FIT, later=FIT), memory, for_cosines),
     }
     variants = {"adam": with_adam, "batch": of_batch, "sharp": sharpness_aware, "penalty": with_penalty}
     method = others["replay"] if name in variants else others.get(name, foster)

@@ -17,7 +17,6 @@ from foster.data.task import Task
 from foster.errors import TrainingError
 from foster.evaluation.predict import DryRunInference, Infer
 from foster.losses import cross_entropy
-from foster.networks import build_backbone
 from foster.networks.closed_form import ClosedFormHead
 from foster.networks.heads import CosineHead, Head
 from foster.networks.modules import both, freeze, unfreeze
@@ -35,7 +34,8 @@ Loss = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 class Context:
     """What a run or a learner gives to a method besides its settings."""
 
-    backbone: str | Callable[[], Backbone]
+    backbone: Callable[[], Backbone]
+    """Makes a new backbone, in the form that the method needs (`Method.backbone_name`)."""
     seed: int
     infer: Infer
     device: torch.device
@@ -111,8 +111,7 @@ class Method(Generic[SettingsType]):
         return name
 
     def new_backbone(self) -> Backbone:
-        backbone = self.context.backbone
-        return build_backbone(self.backbone_name(backbone)) if isinstance(backbone, str) else backbone()
+        return self.context.backbone()
 
     def initialising(self, task: Task, purpose: str = "network") -> AbstractContextManager[None]:
         """A context in which initial weights depend only on the seed, the task and the purpose."""
