@@ -17,7 +17,7 @@ from foster.methods.base import Context, Method
 from foster.networks.adapted import BackboneChoice, choose_backbone
 from foster.settings.datasets import ChannelValues, DatasetFacts
 from foster.settings.experiment import Settings
-from foster.settings.plugins import Kind, plugin_hashes
+from foster.settings.plugins import plugin_hashes
 from foster.training.engine import Engine, find_device
 
 
@@ -136,12 +136,7 @@ def method_at(settings: Settings, context: Context, is_pretrained: bool = False)
 
 def plugins_used(settings: Settings) -> dict[str, str]:
     """The plug-ins of a run, and the hash of the files of each."""
-    names: dict[Kind, str] = {
-        "method": settings.method,
-        "dataset": settings.dataset,
-        "backbone": settings.backbone,
-    }
-    return plugin_hashes(settings.plugins, names)
+    return plugin_hashes(settings.plugins, settings.plugin_names)
 
 
 def has_same_plugins(results: Mapping[str, Any], settings: Settings) -> bool:

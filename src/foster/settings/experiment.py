@@ -39,7 +39,7 @@ from foster.settings.datasets import (
 )
 from foster.settings.method import MethodSettings
 from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
-from foster.settings.plugins import check_imported
+from foster.settings.plugins import Kind, check_imported
 from foster.settings.toml import MAX_FILE_BYTES, packaged_names, packaged_text, path_named_in, read_toml
 from foster.system.counts import counted
 from foster.system.files import read_limited
@@ -128,6 +128,11 @@ class Settings(CommonSettings):
     def dataset_settings(self) -> DatasetSettings:
         """The settings that concern the dataset."""
         return DatasetSettings(self.synthetic, Path(self.data) if self.data else None, self.photos, self.seed)
+
+    @property
+    def plugin_names(self) -> dict[Kind, str]:
+        """The names that plug-ins may have registered."""
+        return {"method": self.method, "dataset": self.dataset, "backbone": self.backbone}
 
     @property
     def has_own_images(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from foster.errors import SettingsError
 from foster.settings.base import COMMAND_LINE, MEMORY_KEYS
 from foster.settings.experiment import Settings, load_settings
-from foster.settings.plugins import Kind, needed_plugins
+from foster.settings.plugins import needed_plugins
 
 LONGEST_NAME = 150
 """Names become file names with an ending, which most file systems limit to 255 bytes."""
@@ -79,8 +79,8 @@ def plan_runs(
         pairs = [*recipes, *(f"{key}={value}" for key, value in values_of.items())]
         settings = load_settings(source, pairs, place=place, plugins=plugins, trusts_plugins=trusts_plugins, data=data)
         # A run has only the plug-ins that it uses, so it does not depend on those of the runs beside it.
-        used: dict[Kind, str] = {"method": settings.method, "dataset": settings.dataset, "backbone": settings.backbone}
-        settings = settings.model_copy(update={"plugins": needed_plugins(settings.plugins, used)})
+        needed = needed_plugins(settings.plugins, settings.plugin_names)
+        settings = settings.model_copy(update={"plugins": needed})
         used_pairs = [pair for pair in pairs if not settings.why_unused(pair.partition("=")[0])]
         if settings.toml() not in written:  # `seed=1,01` is one run
             runs.setdefault(tuple(used_pairs), settings)
