@@ -25,6 +25,13 @@ PUBLISHED = {
     "cifar100-b50-inc5": (0.94, 0.97, 128, (None, 20), (50, *(5,) * 10)),
     "cifar100-b50-inc2": (0.95, 0.97, 128, (None, 20), (50, *(2,) * 25)),
     "cifar100-b50-inc1": (0.95, 0.98, 64, (None, 20), (50, *(1,) * 50)),
+    "imagenet100-b0-inc20": (0.97, 0.97, 256, (2000, None), (20,) * 5),
+    "imagenet100-b0-inc10": (0.97, 0.97, 256, (2000, None), (10,) * 10),
+    "imagenet100-b0-inc5": (0.97, 0.97, 256, (2000, None), (5,) * 20),
+    "imagenet100-b50-inc10": (0.97, 0.97, 256, (None, 20), (50, *(10,) * 5)),
+    "imagenet100-b50-inc5": (0.97, 0.97, 256, (None, 20), (50, *(5,) * 10)),
+    "imagenet100-b50-inc2": (0.97, 0.97, 256, (None, 20), (50, *(2,) * 25)),
+    "imagenet1000-b0-inc100": (0.97, 0.97, 256, (20000, None), (100,) * 10),
 }
 """beta for boosting, beta for compression, batch, memory in all and per class, task sizes."""
 
@@ -55,8 +62,11 @@ def test_a_preset_is_the_published_protocol(name: str) -> None:
     assert (settings.memory_total, settings.memory_per_class) == memory
     assert settings.sizes_of_tasks() == task_sizes
     assert settings.scenario == name
-    assert (settings.method, settings.seed, settings.backbone) == ("foster", 1993, "resnet32")
-    assert settings.augmentation == "auto"
+    has_photos = name.startswith("imagenet")
+    backbone, augmentation = ("resnet18", "photo-auto") if has_photos else ("resnet32", "auto")
+    assert (settings.method, settings.seed, settings.backbone) == ("foster", 1993, backbone)
+    assert settings.augmentation == augmentation
+    assert not has_photos or (settings.photos.image_size, settings.photos.short_side) == (224, 256)
     assert options.first == FitSettings(epochs=200, learning_rate=0.1, weight_decay=5e-4)
     assert options.boost == FitSettings(epochs=170, learning_rate=0.1, weight_decay=5e-4)
     assert options.compress == FitSettings(epochs=130, learning_rate=0.1, weight_decay=0)

@@ -1,8 +1,10 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from foster.errors import SettingsError
+from foster.settings.base import flat
 from foster.settings.experiment import load_settings
 from foster.settings.learner import learner_settings
 from foster.settings.toml import packaged_names, packaged_text
@@ -17,14 +19,49 @@ def mine(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_recipe_changes_what_it_names_and_nothing_else() -> None:
-    plain, plus = load_settings(PRESET), load_settings(PRESET, ["recipe=plus"])
-    assert (plus.options.first.epochs, plus.options.compress.epochs) == (400, 300)
-    assert plus.options.compress.weight_decay == plain.options.compress.weight_decay == 0
-    assert (plus.options.boost_branches, plus.options.compress_cutmix) == (2, 1.0)
-    assert (plus.options.compress_old_weight, plus.options.beta_compress) == (0.5, 0.9)
-    assert plus.options.beta_boost == plain.options.beta_boost
-    assert plus.model_copy(update={"recipe": "", "options": plain.options}) == plain
+PLUS = {
+    "foster.first_turns": "beside",
+    "foster.boost_turns": "beside",
+    "foster.boost_branches": 2,
+    "foster.compress_cutmix": 1.0,
+    "foster.compress_old_weight": 0.5,
+    "foster.beta_compress": 0.9,
+    "foster.recall_first": True,
+    "foster.first.epochs": 400,
+    "foster.compress.epochs": 300,
+}
+PAPER_TEXT = {
+    "augmentation.crop_padding": 4,
+    "augmentation.flip": True,
+    "augmentation.policy": "cifar10",
+    "augmentation.brightness": 0.0,
+    "augmentation.cutout": 0,
+    "foster.beta_boost": 0.95,
+    "foster.new_on_old": "zero",
+    "foster.train_old_block": False,
+    "foster.gamma": "paper",
+    "foster.temperature": 1.0,
+    "foster.compress_with": "paper",
+    "foster.first.epochs": 170,
+    "foster.compress.epochs": 170,
+}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "method", "expected"),
+    [
+        ("plus", "foster", PLUS),
+        ("plus", "slda", {"slda.first_turns": "beside", "slda.first.epochs": 400}),
+        ("plus", "ridge", {"ridge.first_turns": "beside", "ridge.first.epochs": 400}),
+        ("paper-text", "foster", PAPER_TEXT),
+    ],
+)
+def test_a_recipe_changes_what_it_names_and_nothing_else(recipe: str, method: str, expected: dict[str, Any]) -> None:
+    plain, other = (
+        flat(load_settings(PRESET, [f"method={method}", *given]).nested()) for given in ([], [f"recipe={recipe}"])
+    )
+    changed = {key: value for key, value in other.items() if value != plain.get(key)}
+    assert changed == {"recipe": recipe, **expected}
 
 
 def test_what_is_said_beside_a_recipe_wins() -> None:
