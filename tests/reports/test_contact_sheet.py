@@ -66,14 +66,17 @@ def test_ids_of_held_out_images_are_blue_and_a_large_bundle_is_cut(
     headings(tmp_path, "cat", "dog")
     bundle = read_bundle(tmp_path / "bundle")
     cat, dog = bundle.manifest.exemplars
-    entries = (cat, dog.model_copy(update={"use": "held-out"}))
+    entries = (cat, dog.model_copy(update={"use": "held-out", "class_id": 0}))
     bundle = replace(bundle, manifest=bundle.manifest.model_copy(update={"exemplars": entries}))
     monkeypatch.setattr("foster.reports.contact_sheet.draw_sections", drawn := Mock())
     draw_sheet(bundle, tmp_path / "sheet.png")
-    assert [tile.colour for section in drawn.call_args.args[0] for tile in section.tiles] == [INK, HELD_OUT]
+    (section,) = drawn.call_args.args[0]
+    assert section.heading == "0000  2 images of cat"
+    tiles = [(tile.caption, tile.colour, tile.picture().getpixel((0, 0))) for tile in section.tiles]
+    assert tiles == [((cat.id,), INK, (0, 0, 0)), ((dog.id,), HELD_OUT, (20, 20, 20))]
     monkeypatch.setattr("foster.reports.contact_sheet.MOST_KEPT", 1)
     draw_sheet(bundle, tmp_path / "sheet.png")
-    assert len(drawn.call_args.args[0]) == 1
+    assert [section.heading for section in drawn.call_args.args[0]] == ["0000  1 image of cat"]
 
 
 def is_same(first: Image.Image, second: Image.Image) -> bool:
@@ -120,17 +123,19 @@ def test_photos_that_belong_together_are_drawn_side_by_side_and_unreadable_ones_
     )
     count, sheet = drawn(findings, tmp_path / "sheet.png")
     assert count == 2 + NUM_COLUMNS
-    colours = {colour for _, colour in sheet.getcolors(1_000_000) or []}
-    assert {RED, (200, 200, 200)} <= colours
+    num_pixels = {colour: count for count, colour in sheet.getcolors(1_000_000)}
+    assert num_pixels[RED] == (1 + NUM_COLUMNS) * TILE * TILE * 20 // 30, "all lie on the sheet"
+    assert (200, 200, 200) in num_pixels
 
 
 def test_classes_that_begin_alike_can_be_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = list[str]()
-    monkeypatch.setattr("foster.reports.contact_sheet._write", lambda *call: written.append(call[2]))
+    written = list[tuple[str, object]]()
+    monkeypatch.setattr("foster.reports.contact_sheet._write", lambda *call: written.append(call[2:4]))
     one, long = (Photo("a/0.jpg", name, Image.new("RGB", (30, 20))) for name in ("digit-one", "African bush elephant"))
     findings = [Finding("mislabelled", (it,), "", like) for it, like in ((one, "digit-zero"), (long, "digit-seven"))]
     drawn(tuple(findings), tmp_path / "sheet.png")
-    assert written[1:5] == ["digit-one", "> digit-zero", "Africa…ephant", "> digit-seven"]
+    assert [text for text, _ in written[1:5]] == ["digit-one", "> digit-zero", "Africa…ephant", "> digit-seven"]
+    assert {colour for _, colour in written[:5]} == {INK}, "a remark"
 
 
 def test_a_sheet_of_nothing_and_of_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

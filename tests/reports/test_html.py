@@ -25,8 +25,8 @@ from typer.testing import CliRunner
 import foster
 from foster.cli import app
 from foster.networks import build_backbone
-from foster.reports.archive import open_archives
-from foster.reports.html import THEMED, _class_rows, _run_part, command, page_of, svg, write_report
+from foster.reports.archive import accuracy_of, open_archives
+from foster.reports.html import THEMED, _class_rows, _run_headlines, _run_part, command, page_of, svg, write_report
 from foster.reports.mistakes import picture
 from foster.reports.style import COLOURS, new_figure, styled
 from foster.reports.tables import history_grid
@@ -178,6 +178,7 @@ def test_a_report_holds_everything_and_is_small(run_report, bundle_report):
     runs, learned = run_report.read_text(encoding="utf-8"), bundle_report.read_text(encoding="utf-8")
     for part in ("2 runs compared", "Most confused pairs", ": boosted</td>", "--out ", "foster: most often taken for<"):
         assert part in runs
+    assert ": percent" in runs, "the summary"
     for part in ("Every learn, before and after", "held-out accuracy", 'id="calibration"', 'id="exemplars"'):
         assert part in learned
 
@@ -191,7 +192,11 @@ def test_a_class_that_was_renamed_is_a_line_of_its_own_and_no_learn(bundle, tmp_
     *learns, mending = history_grid(archive.manifest.history).rows
     assert [(number, title) for number, _, title, *_ in learns] == [("1", "the arguments"), ("2", "the arguments")]
     assert (mending[0], mending[2], set(mending[3:])) == ("", "renamed a class to zero", {"–"})
-    assert ("learns", "2") in page_of([archive]).headlines
+    page, labels = page_of([archive]), archive.predictions()[0]
+    measured = [("held-out accuracy", f"{accuracy_of(archive):.1f} %"), ("held-out images", str(len(labels)))]
+    assert page.headlines[1:5] == [("learns", "2"), *measured, ("kept photos", "50")]
+    assert page.parts[0]["tested_on"] == "on held-out images"
+    assert page.parts[0]["num_mistakes"] == round(len(labels) * (1 - accuracy_of(archive) / 100)) > 0
     write_report([tmp_path / "renamed"], tmp_path / "renamed.html")
     assert "<td>renamed a class to zero</td>" in (tmp_path / "renamed.html").read_text()
 
@@ -236,6 +241,9 @@ def test_an_unfinished_run_has_no_average_in_the_headlines(write_run):
     headlines = page_of([run]).headlines
     assert headlines[0] == ("accuracy after 2 tasks", "80.00 %")
     assert not any("average" in name for name, _ in headlines)
+    (run,) = open_archives([write_run("finished", accuracy=(99.0, 80.0), boosted=(99.0, 83.0)).parent])
+    averages = [("average incremental accuracy", "89.50 %"), ("average, boosted", "91.00 %")]
+    assert _run_headlines(run)[:4] == [*averages, ("final accuracy", "80.00 %"), ("forgetting", "12.5 points")]
 
 
 def test_runs_are_shown_by_class_where_their_classes_came_in_one_order(kept_runs, tmp_path: Path, monkeypatch):
@@ -252,6 +260,14 @@ def test_runs_are_shown_by_class_where_their_classes_came_in_one_order(kept_runs
     assert _run_part(page, runs[0], is_alone=False)["figures"] == []
     assert not any("grad-cam" in line for line in page.missing), "only boosting has something to explain"
     (boosted,) = open_archives([kept_runs["foster"]])
+    predictions = boosted.all_predictions
+    shares = [*zip(*(row.accuracies for row in _class_rows(page, [boosted])), strict=True)]
+    right = [100 * (predictions.by_variant[name] == predictions.labels).mean() for name in page.class_columns]
+    assert [*map(np.mean, shares)] == pytest.approx(right), "classes have equally many images"
+    assert len(set(right)) == len(right) > 1
+    fewer = boosted.predictions()[0][:-1]
+    monkeypatch.setattr(boosted, "predictions", lambda: (fewer, fewer))
+    assert len(_class_rows(page, [runs[0], boosted])[0].accuracies) == 1, "of other images"
     monkeypatch.setattr(page, "drawn", lambda kind, archives: [kind])
     assert _run_part(page, boosted, is_alone=True)["figures"] == ["grad-cam", "exemplars"]
     assert _run_part(page, boosted, is_alone=False)["figures"] == ["grad-cam"]

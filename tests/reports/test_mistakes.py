@@ -11,7 +11,8 @@ from foster.errors import DataError
 from foster.learner.learner import Learner
 from foster.networks import build_backbone
 from foster.reports.archive import open_archives
-from foster.reports.mistakes import calibration_figure, class_rows, confused_pairs, most_confident_mistakes
+from foster.reports.mistakes import calibration_figure, class_rows, confused_pairs, most_confident_mistakes, picture
+from foster.reports.pictures import shown_pixels
 
 
 def test_rows_tell_accuracy_and_what_a_class_is_taken_for():
@@ -61,12 +62,15 @@ def test_a_photo_without_an_answer_is_no_mistake(bundle, monkeypatch):
 
 def test_the_most_confident_mistakes_come_first(bundle):
     (archive,) = open_archives([bundle])
-    found, num_wrong = most_confident_mistakes(archive, limit=5)
-    assert [one.confidence for one in found] == sorted((one.confidence for one in found), reverse=True)
+    found, num_wrong = most_confident_mistakes(archive, limit=3)
     labels, predicted = archive.predictions()
-    assert num_wrong == int((labels != predicted).sum())
-    assert len(found) == min(5, num_wrong)
-    assert all(one.true != one.predicted for one in found)
+    confidence = archive.probabilities.max(1)
+    first, *_ = wrong = sorted(np.flatnonzero(labels != predicted), key=lambda k: -confidence[k])
+    assert num_wrong == len(wrong) > len(found) == 3
+    assert [one.confidence for one in found] == pytest.approx([100 * confidence[k] for k in wrong[:3]])
+    names = archive.class_names
+    assert (found[0].true, found[0].predicted) == (names[labels[first]], names[predicted[first]])
+    assert found[0].picture == picture(shown_pixels(archive.tested)[first])
 
 
 def test_in_closed_form_answers_and_their_confidence_are_those_without_the_photo(tmp_path):
@@ -101,5 +105,6 @@ def test_the_curve_compares_confidence_with_how_often_it_is_right(bundle):
     confidence = archive.probabilities.max(1)
     inside = [(confidence >= low / 10) & (confidence < (low + 1) / 10 + (low == 9)) for low in range(10)]
     expected = [100 * float((labels == predicted)[mask].mean()) for mask in inside if mask.any()]
+    assert list(curve.get_xdata()) == pytest.approx([100 * confidence[mask].mean() for mask in inside if mask.any()])
     assert list(curve.get_ydata()) == pytest.approx(expected)
     assert axes.get_xlim() == axes.get_ylim() == (0, 100)

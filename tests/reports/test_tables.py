@@ -90,7 +90,7 @@ def test_the_best_is_marked_among_rows_that_can_be_compared(write_run):
 
 def test_a_run_that_is_not_finished_comes_last_marked_and_without_an_average(write_run):
     whole = read_result(write_run("a", method="replay", accuracy=(90.0, 40.0)))
-    part = read_result(write_run("b", accuracy=(99.0,), task_sizes=(2,), finished=False))
+    part = read_result(write_run("b", accuracy=(99.0,), boosted=(99.0,), task_sizes=(2,), finished=False))
     (grid,) = summary_grids([part, whole])
     assert [row[0] for row in grid.rows] == ["replay", "foster (unfinished, 1 task)"]
     assert grid.rows[1][grid.header.index("average")] == "–"
@@ -98,6 +98,7 @@ def test_a_run_that_is_not_finished_comes_last_marked_and_without_an_average(wri
     for records in (summary_records([part, whole]), run_records([whole, part])):
         assert [record["finished"] for record in records] == [True, False]
         assert [record["average_incremental_accuracy"] for record in records] == [65.0, None]
+        assert records[1]["boosted_average"] is None
 
 
 def test_runs_of_different_length_have_a_column_for_every_task_of_one(write_run):

@@ -12,6 +12,7 @@ from foster.errors import FolderError
 from foster.events import Event
 from foster.experiment.event_log import note, noting
 from foster.reports.watching import RunView, sparkline, views_of, watch
+from foster.system.locking import writer_of
 
 
 def shown(view: object, width: int = 100) -> str:
@@ -48,6 +49,7 @@ def test_a_sparkline_shows_the_course_of_numbers_in_any_width():
     assert sparkline([5, 5, 5]) == "▁▁▁"
     assert sparkline([float("nan"), 1, 2]) == "▁█"
     assert sparkline([]) == ""
+    assert sparkline([0, 6, 0, 0, 7, 7], width=3) == "▄▁█", "means of 3, 0 and 7"
     assert len(sparkline(range(1000), width=48)) == 48
 
 
@@ -61,12 +63,14 @@ def test_a_view_follows_a_run_phase_by_phase(tmp_path: Path):
     assert "foster on digits-b0-inc2  running" in text
     assert "task 2/5 boost" in text
     assert "epoch 2/20" in text
-    assert "█▁" in text
+    assert "1.000  █▁" in text
     # 18 s of the phase, and three tasks of 40 s each.
     assert "about 2 min 18 s left" in text
-    write(tmp_path, events.Evaluated(1, "boosted", 71.25, 90.0, 70.0, 72.0, (70.0, 72.0)), ENDED)
+    for task, accuracy in ((0, 92.5), (1, 71.25)):
+        write(tmp_path, events.Evaluated(task, "boosted", accuracy, 90.0, 70.0, 72.0, (70.0, 72.0)))
+    write(tmp_path, ENDED)
     view.look()
-    assert "71.25 %" in shown(view)
+    assert "accuracy boosted  71.25 %  █▁" in shown(view)
     assert view.progress.end is not None
 
 
@@ -105,9 +109,10 @@ def test_runs_of_a_sweep_that_are_over_stand_in_columns_with_their_accuracy(tmp_
     assert len({line.rindex(" f") for line in lines}) == 1
 
 
-def test_a_learn_can_be_looked_at_while_it_lasts(tmp_path: Path):
+def test_a_learn_can_be_looked_at_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from foster.learner.work_folder import WorkFolder
 
+    monkeypatch.setattr("foster.reports.watching.writer_of", writer_of)
     bundle = tmp_path / "mine"
     with WorkFolder.beside(bundle).opened() as work:
         told = []

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from foster.experiment.results import read_result
@@ -153,7 +154,7 @@ def test_a_method_without_a_boosted_network_leaves_its_claims_open(outcome: Outc
 def test_the_page_holds_means_and_spreads_and_the_claim_beside_what_was_found(outcome: Outcome, tmp_path):
     outcome.write(tmp_path)
     page = (tmp_path / "study.md").read_text()
-    assert "| small | 2 | 67.00 ± 0.47 | 41.00 ± 1.41 |" in page
+    assert "| small | 2 | 67.00 ± 0.47 | 41.00 ± 1.41 | 40.00 ± 1.41 | 42.00 ± 1.41 | 69.00 ± 0.47 |" in page
     assert "| Large is better. | about +5 | +6.0 | 2 | too little data |" in page
     for ending in ("md", "tex"):
         assert "seeds 0, 1, each with its own class order; on NVIDIA H200" in (tmp_path / f"study.{ending}").read_text()
@@ -169,6 +170,8 @@ def test_an_axis_has_a_point_a_variant_and_curves_a_name_each(outcome: Outcome):
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "10"]
     assert axes.get_xlabel() == "size"
     assert {"67.0", "41.0", "69.0", "47.0"} <= {text.get_text() for text in axes.texts}, "average and end"
+    bars = [bar[:, 1] for lines in axes.collections for bar in lines.get_segments()]
+    assert sorted(map(np.ptp, bars)) == pytest.approx([2 * 0.5**0.5 * apart for apart in (2 / 3, 2 / 3, 2, 2)])
     curves = Outcome(outcome.study.model_copy(update={"draw": "curves"}), outcome.runs)
     (axes,) = curves.figure().axes
     assert {text.get_text().split()[0] for text in axes.texts if text.get_position()[0] == 1.08} == {"small", "large"}
@@ -178,5 +181,6 @@ def test_runs_of_one_seed_with_different_first_tasks_are_told(outcome: Outcome, 
     assert "first tasks" not in outcome.conditions()
     accuracy = (91.0, 70.0, 40.0)
     other = read_result(write_run("other", seed=1, accuracy=accuracy, task_sizes=(2, 2, 2)))
-    different = replace(outcome, runs={**outcome.runs, "small": [outcome.runs["small"][0], other]})
+    wa = read_result(write_run("wa", method="wa", seed=1, accuracy=(80.0, 70.0, 40.0), task_sizes=(2, 2, 2)))
+    different = replace(outcome, runs={**outcome.runs, "small": [outcome.runs["small"][0], other, wa]})
     assert different.conditions().endswith("first tasks differ (90.00, 91.00 %)")

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tiny_runs import OVERRIDES
@@ -38,7 +39,7 @@ def test_studies_train_what_they_share_once_tell_what_they_found_and_a_failure_c
     assert (out / "study.svg").read_bytes() == (out / "sum-of-softmax" / "study.svg").read_bytes()
 
 
-def test_what_the_folder_of_results_has_is_not_trained(tmp_path: Path):
+def test_what_the_folder_of_results_has_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     results = Path(__file__).parents[2] / "results"
     part = ["table-1", "methods=foster,wa", "protocols=cifar100-b0-inc10", "--results", str(results)]
     done = CliRunner().invoke(app, ["study", *part, "--out", str(tmp_path / "out")])
@@ -51,6 +52,12 @@ def test_what_the_folder_of_results_has_is_not_trained(tmp_path: Path):
     done = CliRunner().invoke(app, ["study", "table-1", *seeds])
     assert done.exit_code == 0, done.output
     assert "| foster | 2 | 72.63 ± 0.81 | 72.90 |" in (tmp_path / "seeds" / "study.md").read_text()
+    monkeypatch.setattr("foster.sweep.run.execute", trained := Mock())
+    more = ["study", "table-1", *seeds[:2], "seed=1,7", *seeds[3:-1], str(tmp_path / "more")]
+    assert CliRunner().invoke(app, more).exit_code == 0
+    assert [run.settings.seed for run in trained.call_args.args[0]] == [7]
+    states = CliRunner().invoke(app, [*more, "--dry-run"]).output.splitlines()
+    assert [line.split()[0] for line in states if "-s" in line] == ["known", "waiting"]
 
 
 def test_only_finished_results_of_the_same_plug_ins_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
