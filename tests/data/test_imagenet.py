@@ -9,8 +9,6 @@ from foster.data.imagenet import class_folders, divided, imagenet_photos, own_ph
 from foster.data.sources import load
 from foster.errors import DataError
 from foster.settings.datasets import DatasetSettings, PhotoSettings
-from foster.settings.experiment import load_settings
-from foster.settings.fit import FitSettings
 
 WNIDS = [f"n{k:08d}" for k in range(1000)]
 
@@ -82,40 +80,6 @@ def test_where_imagenet_is_missing_one_line_says_what_belongs_where(tmp_path: Pa
     (tmp_path / "train" / "n1").mkdir(parents=True)
     with pytest.raises(DataError, match=r"1 class folders.* 1,000"):
         imagenet_photos(tmp_path, is_subset=False)
-
-
-@pytest.mark.parametrize(
-    ("name", "sizes"),
-    [
-        ("imagenet100-b0-inc20", (20,) * 5),
-        ("imagenet100-b0-inc10", (10,) * 10),
-        ("imagenet100-b0-inc5", (5,) * 20),
-        ("imagenet100-b50-inc10", (50, *(10,) * 5)),
-        ("imagenet100-b50-inc5", (50, *(5,) * 10)),
-        ("imagenet100-b50-inc2", (50, *(2,) * 25)),
-        ("imagenet1000-b0-inc100", (100,) * 10),
-    ],
-)
-def test_the_seven_presets_are_the_papers_protocols(name: str, sizes: tuple[int, ...]) -> None:
-    settings = load_settings(name)
-    assert settings.sizes_of_tasks() == sizes
-    assert settings.batch_size == 256
-    assert settings.backbone == "resnet18"
-    assert settings.augmentation == "photo-auto"
-    assert settings.augmentation_settings.policy == "imagenet"
-    wanted = {"imagenet1000-b0-inc100": (20_000, None)}.get(name, (2000, None) if "b0" in name else (None, 20))
-    assert (settings.memory_total, settings.memory_per_class) == wanted
-    assert settings.run_name == f"{name}-foster-s1993"
-    assert (settings.photos.image_size, settings.photos.short_side) == (224, 256)
-    options = settings.options
-    assert (options.beta_boost, options.beta_compress) == (0.97, 0.97)
-    assert (options.first, options.boost, options.compress) == (
-        FitSettings(epochs=200, learning_rate=0.1, weight_decay=5e-4),
-        FitSettings(epochs=170, learning_rate=0.1, weight_decay=5e-4),
-        FitSettings(epochs=130, learning_rate=0.1, weight_decay=0),
-    )
-    baseline = load_settings(name, ["method=wa"])
-    assert baseline.augmentation_settings.brightness == pytest.approx(63 / 255 if "1000" in name else 0)
 
 
 def write(folder: Path, *names: str) -> Path:

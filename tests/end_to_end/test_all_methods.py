@@ -301,11 +301,3 @@ def test_on_digits_all_that_keep_images_remember_what_finetuning_forgets(on_digi
         assert final[name] > final["lwf"] + 10, final
         assert forgetting[name] < forgetting["finetune"] / 2, forgetting
     assert final["joint"] > max(final.values()) - 4, final
-
-
-@pytest.mark.slow
-def test_on_digits_only_der_grows(on_digits: dict[str, dict[str, Any]]) -> None:
-    # The random features of a ridge are more than a small backbone, but are as many after every task.
-    backbones = {name: results["params"] // BACKBONE_PARAMETERS for name, results in on_digits.items()}
-    del backbones["ridge"]
-    assert backbones == {name: 3 if name == "der" else 1 for name in backbones}

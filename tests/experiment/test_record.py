@@ -5,7 +5,7 @@ import json
 import pytest
 
 from foster.evaluation.metrics import Evaluation, evaluate
-from foster.experiment.record import Record, metrics
+from foster.experiment.record import Record
 
 FIRST = Evaluation(accuracy=90.0, top5=100.0, old_accuracy=None, new_accuracy=90.0, per_task=(90.0,))
 SECOND = Evaluation(accuracy=62.0, top5=95.0, old_accuracy=50.0, new_accuracy=80.0, per_task=(50.0, 80.0))
@@ -20,19 +20,6 @@ def full_record() -> Record:
         record.add("compressed", evaluation)
         record.close_task(seconds=2.5, params=1000 + len(record.params), memory_bytes=64 * (1 + len(record.params)))
     return record
-
-
-def test_all_metrics_of_a_variant_come_from_its_evaluations() -> None:
-    assert metrics([FIRST, SECOND, THIRD]) == {
-        "accuracy": [90.0, 62.0, 61.0],
-        "top5": [100.0, 95.0, 93.0],
-        "old_accuracy": [None, 50.0, 52.0],
-        "new_accuracy": [90.0, 80.0, 70.0],
-        "accuracy_matrix": [[90.0], [50.0, 80.0], [60.0, 44.0, 70.0]],
-        "average_incremental_accuracy": pytest.approx(71.0),
-        "final_accuracy": 61.0,
-        "forgetting": pytest.approx((90 - 60 + 80 - 44) / 2),
-    }
 
 
 def test_the_summary_is_of_the_result_with_the_other_variants_below_it() -> None:

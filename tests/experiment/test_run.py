@@ -70,30 +70,10 @@ def variants(results: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from results["variants"].values()
 
 
-def test_the_results_hold_everything_that_is_promised(foster_run: Finished) -> None:
+def test_the_results_say_of_what_run_they_are_and_where_it_was_made(foster_run: Finished) -> None:
     results = foster_run.results
-    assert results.keys() >= {
-        "method",
-        "scenario",
-        "seed",
-        "settings",
-        "environment",
-        "classes",
-        "tasks",
-        "accuracy",
-        "accuracy_matrix",
-        "average_incremental_accuracy",
-        "final_accuracy",
-        "forgetting",
-        "variants",
-        "params",
-        "memory_bytes",
-        "train_seconds",
-    }
     assert (results["method"], results["scenario"], results["seed"]) == ("foster", "synthetic-b0-inc2", 1993)
     assert results["variants"].keys() == {"boosted", "nearest_mean", "boosted_nearest_mean"}
-    for variant in results["variants"].values():
-        assert variant.keys() >= {"accuracy", "average_incremental_accuracy", "accuracy_matrix", "forgetting"}
     assert (results["result"], results["finished"], results["evaluated_on"]) == ("compressed", True, "test")
     assert results["environment"].keys() >= {"foster", "commit", "changed", "python", "torch", "device", "precision"}
     assert results["settings"] == foster_run.settings.published()

@@ -8,13 +8,10 @@ import torch
 from tiny_runs import ignore, stopped_run, tiny_settings
 
 import foster
-from foster.errors import DataError
 from foster.evaluation.metrics import average_incremental_accuracy
 from foster.experiment.folder import RunFolder
 from foster.experiment.run import begin
 from foster.system.signals import StopRequest
-
-PUBLISHED = Path(__file__).parents[2] / "results"
 
 
 def test_numbers_are_those_of_the_results_file(kept_runs: dict[str, Path]) -> None:
@@ -79,13 +76,3 @@ def test_the_networks_after_each_task_are_those_that_were_evaluated(kept_runs: d
             assert network(images).logits.shape == (1, num_classes)
     last = result.network_after(len(result.classes_seen) - 1)
     torch.testing.assert_close(last(images).logits, result.network(images).logits)
-    with pytest.raises(DataError, match="'lost' of task 1; it keeps 'boosted', 'compressed'"):
-        result.network_after(0, "lost")
-
-
-def test_a_results_file_alone_has_no_network() -> None:
-    path = next(PUBLISHED.glob("*-foster-*.json"))
-    (result,) = foster.load_results(path)
-    assert len(result.accuracy) > 1
-    with pytest.raises(foster.DataError, match="results file"):
-        _ = result.network

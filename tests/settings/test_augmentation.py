@@ -13,6 +13,7 @@ def test_the_published_augmentation_follows_the_method_and_a_name_or_a_whole_tab
     assert load_settings("cifar100-b0-inc10", ["method=replay"]).augmentation == "plain"
     of_photos = [load_settings("imagenet100-b0-inc10", [f"method={name}"]).augmentation for name in ("foster", "wa")]
     assert of_photos == ["photo-auto", "imagenet100"]
+    assert load_settings("imagenet1000-b0-inc100", ["method=wa"]).augmentation == "imagenet"
     named = load_settings("cifar100-b0-inc10", ["augmentation=plain"])
     assert named.augmentation_settings == AUGMENTATIONS["plain"]
     table = load_settings("digits", ["augmentation={flip=true, cutout=2}"])
