@@ -32,15 +32,6 @@ from foster.system.signals import Stopped, StopRequest
 FOUR = ("zero", "one", "two", "three")
 
 
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random weights of a ResNet-8 in a file: as good as pretrained ones for all but accuracy."""
-    torch.manual_seed(5)
-    path = tmp_path_factory.mktemp("weights") / "resnet8.safetensors"
-    save_file(build_backbone("resnet8").state_dict(), path)
-    return path
-
-
 def frozen_learner(weights: Path, **settings: Any) -> Learner:
     return foster.Learner(backbone="resnet8", weights=str(weights), device="cpu", **settings)
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from small_learners import digits, small_learner
+from small_learners import digits, is_same, small_learner
 from torch import Tensor, nn
 
 import foster
+from foster.bundle.folder import BundleError
 from foster.errors import DataError
 from foster.events import CheckpointWritten, Event, TaskStarted
 from foster.experiment.engine import engine_settings
@@ -45,15 +46,6 @@ class Choosy(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         out: Tensor = self.convolution(images)
         return out.clamp_max(out.max())
-
-
-def weights_of(learner: Learner) -> dict[str, Tensor]:
-    return learner.knowledge.network.state_dict()
-
-
-def is_same(one: Learner, other: Learner) -> bool:
-    first, second = weights_of(one), weights_of(other)
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def stopping_at(number: int, stop: StopRequest) -> Any:
@@ -94,9 +86,14 @@ def test_any_module_is_learned_interrupted_continued_saved_and_loaded(tmp_path: 
     other.learn(second)
     assert not is_same(other, whole)
     parted.save(tmp_path / "bundle")
+    with pytest.raises(BundleError, match="custom:Odd"):
+        foster.load(tmp_path / "bundle")
+    with pytest.raises(BundleError, match="network"):
+        foster.load(tmp_path / "bundle", backbone=lambda: nn.Flatten())
     again = foster.load(tmp_path / "bundle", backbone=Odd, device="cpu")
     images = digits("zero", "two", last=10)[0]
     assert [found.record() for found in again.predict(images)] == [found.record() for found in whole.predict(images)]
+    again.learn(digits("three", last=20))
 
 
 def test_who_is_asked_to_stop_before_the_training_begins_none() -> None:

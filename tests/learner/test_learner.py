@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, UnidentifiedImageError
-from small_learners import digits, small_learner, unseen_digits
-from torch import Tensor, nn
+from small_learners import digits, is_same, small_learner, unseen_digits
 
 import foster
-from foster.bundle.folder import BundleError
 from foster.data.photos.decode import REASONS
 from foster.errors import DataError
 from foster.events import Event, PhaseStarted
@@ -31,8 +29,7 @@ def test_a_loaded_learner_learns_exactly_as_the_saved_one_would(taught: Learner,
     source = digits("two", last=20)
     reports = [each.learn(source, epochs_scale=0.005) for each in (lively, again)]
     assert reports[0].checks == reports[1].checks
-    states = [each.knowledge.network.state_dict() for each in (lively, again)]
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert is_same(lively, again)
 
 
 def stored_ids(learner: Learner, use: str) -> set[str]:
@@ -173,29 +170,6 @@ def test_a_learner_that_knows_nothing_says_so(tmp_path: Path) -> None:
     for work in (lambda: learner.predict("x.png"), lambda: learner.save(tmp_path / "b"), lambda: learner.evaluate("x")):
         with pytest.raises(DataError, match="learn"):
             work()
-
-
-class Custom(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
-
-    def forward(self, images: Tensor) -> Tensor:
-        out: Tensor = self.layers(images)
-        return out
-
-
-def test_any_torch_module_is_a_backbone_and_is_given_again_to_load(tmp_path: Path) -> None:
-    learner = small_learner(backbone=Custom)
-    learner.learn(digits("zero", "one"))
-    learner.learn(digits("two"))
-    path = learner.save(tmp_path / "own")
-    with pytest.raises(BundleError, match="custom:Custom"):
-        foster.load(path)
-    again = foster.load(path, backbone=Custom, device="cpu")
-    again.learn(digits("three"))
-    with pytest.raises(BundleError, match="network"):
-        foster.load(path, backbone=lambda: nn.Flatten())
 
 
 class Averaging(ReplaySettings):

@@ -9,8 +9,7 @@ import pytest
 import torch
 from photo_folders import write_photos
 from PIL import Image
-from small_learners import digits, planned, small_learner
-from torch import Tensor
+from small_learners import digits, is_same, planned, small_learner
 
 import foster
 from foster.data.photos.find import Photos, find_photos
@@ -141,10 +140,6 @@ def test_schedules_are_cut_to_the_time_that_is_left_and_never_longer_than_the_pu
     assert ahead.scaled(0.01).training == 35, "an epoch of each phase"
 
 
-def weights_of(learner: Learner) -> dict[str, Tensor]:
-    return dict(learner.knowledge.network.state_dict())
-
-
 @pytest.mark.usefixtures("measured_steps")
 @pytest.mark.parametrize("method", ["foster", "podnet"])
 def test_who_is_told_how_long_it_takes_learns_the_same(method: str) -> None:
@@ -154,8 +149,7 @@ def test_who_is_told_how_long_it_takes_learns_the_same(method: str) -> None:
         photos = digits(*names, first=first, last=first + 12)
         heard.learn(photos, listener=told.append)
         unheard.learn(photos)
-    weights = weights_of(unheard)
-    assert all(torch.equal(value, weights[name]) for name, value in weights_of(heard).items())
+    assert is_same(heard, unheard)
     assert heard.knowledge.exemplars.files == unheard.knowledge.exemplars.files
     plans = [event for event in told if isinstance(event, LearnPlanned)]
     assert len(plans) == 2

@@ -15,26 +15,15 @@ from foster.data.images import ImageSet, concatenate
 from foster.data.photos.decode import image_id
 from foster.data.task import Task
 from foster.errors import SettingsError, TrainingError
-from foster.events import Event, PhaseStarted, TaskStarted
+from foster.events import Event, TaskStarted
 from foster.learner.learner import Learner
 from foster.learner.plan import quotas
 from foster.learner.training_plan import is_held_out, kept_held_out
 from foster.methods.replay import Replay
-from foster.networks import build_backbone
 from foster.training.phase import Evaluate, Phase
 from foster.training.task import TaskState, Trainer
 
 STEM = "branches.0.stem.0.weight"
-
-
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
-    """A file with the weights of a ResNet-8."""
-    from safetensors.torch import save_file
-
-    torch.manual_seed(5)
-    save_file(build_backbone("resnet8").state_dict(), tmp_path / "resnet8.safetensors")
-    return tmp_path / "resnet8.safetensors"
 
 
 @pytest.fixture
@@ -128,15 +117,6 @@ def test_the_third_learn_is_task_two_and_has_the_second_value_of_a_list() -> Non
     assert [event.task for event in told if isinstance(event, TaskStarted)] == [2, 2, 2]
     assert torch.equal(found[0.5, 0.9], found[0.1, 0.9])
     assert not torch.equal(found[0.5, 0.9], found[0.5, 0.1])
-
-
-def test_where_no_class_is_new_nothing_is_aligned() -> None:
-    learner = small_learner(foster={"alignment": "weights"})
-    learner.learn(digits("zero", "one"))
-    told: list[Event] = []
-    report = learner.learn(digits("one", first=50, last=90), listener=told.append)
-    assert [event.phase for event in told if isinstance(event, PhaseStarted)] == ["boost", "compress"]
-    assert (report.new_classes, report.more_of) == ((), {"one": 40})
 
 
 def test_earlier_classes_are_familiar_by_their_exemplars() -> None:

@@ -5,17 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_runs import ignore
 
 from foster.errors import DataError, FolderError
-from foster.events import Event, Warned
+from foster.events import Warned
 from foster.experiment.event_log import noting
 from foster.learner.work_folder import WorkFolder, difference, opened
 from foster.settings.learner import learner_settings
 from foster.training.task import TaskState
-
-
-def ignore(event: Event) -> None:
-    """Nobody listens."""
 
 
 def fingerprint(known: str = "", pictures: str = "a", **settings: Any) -> dict[str, Any]:

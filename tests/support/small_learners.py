@@ -53,3 +53,9 @@ def longer_learner(method: str = "foster", **settings: Any) -> Learner:
 def planned(learner: Learner, photos: Labelled) -> TrainingPlan:
     """What a first learn of these images decides before anything is trained."""
     return plan_training(make_plan(None, learner.settings, find_photos(*photos)))
+
+
+def is_same(one: Learner, other: Learner) -> bool:
+    """Whether the weights of both are equal, bit for bit."""
+    first, second = (learner.knowledge.network.state_dict() for learner in (one, other))
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
