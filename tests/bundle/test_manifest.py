@@ -6,14 +6,14 @@ import json
 import math
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from bundles import facts_of, forge, forge_manifest
-from faults import MANY, time_limit
+from faults import MANY, places, time_limit
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -25,17 +25,6 @@ from foster.errors import FosterError
 
 FEW = settings(MANY, max_examples=10)
 IMAGE = np.zeros((8, 8, 3), np.uint8)
-
-Place = tuple[str | int, ...]
-
-
-def places(data: Any, before: Place = ()) -> Iterator[Place]:
-    """The place of every value inside nested data."""
-    if before:
-        yield before
-    entries = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    for key, value in entries:
-        yield from places(value, (*before, key))
 
 
 def kept(bundle: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from foster.data.task import Task
 from foster.evaluation.predict import class_means
 from foster.losses import cosines, cross_entropy, distillation
 from foster.methods.coil import Coil, sinkhorn, transported
-from foster.networks.heads import CosineHead
+from foster.methods.cosine import cosine_head
 from foster.networks.modules import is_frozen
 from foster.settings.fit import FitSettings
 from foster.settings.methods import CoilSettings
@@ -34,23 +34,17 @@ def first_phase(method: Coil, task: Task) -> Phase:
     return phase
 
 
-def head_of(method: Coil) -> CosineHead:
-    head = method.network.head
-    assert isinstance(head, CosineHead)
-    return head
-
-
 def test_a_new_class_starts_from_the_classifier_of_the_known_class_that_it_resembles() -> None:
     method = coil(entropy=0.005)
     learn(method, 1)
-    known = head_of(method).proxies.detach().squeeze(1)
+    known = cosine_head(method.network).proxies.detach().squeeze(1)
     # Two new classes whose images are those of the known classes 2 and 0.
     twins = torch.cat([method.memory.stack_of(2).tensor, method.memory.stack_of(0).tensor])
     labels = torch.tensor([4] * 6 + [5] * 6)
     names = digits().class_names[:6]
     task = Task(1, 4, 2, ImageSet(twins, labels, names), method.memory.exemplars(names))
     first_phase(method, task)
-    new = head_of(method).new_proxies.detach().squeeze(1)
+    new = cosine_head(method.network).new_proxies.detach().squeeze(1)
     assert new.norm(dim=1).mean().item() == pytest.approx(known.norm(dim=1).mean().item())
     started = functional.normalize(new)
     similarity = started @ functional.normalize(known).T
@@ -89,7 +83,7 @@ def test_the_base_loss_weighs_distillation_by_the_share_of_known_classes() -> No
     learn(method, 1)
     teacher, task = method.network, task_of(method, 1)
     phase = first_phase(method, task)
-    head_of(method).scale.data.mul_(3)  # else old and new would agree on known classes before any training
+    cosine_head(method.network).scale.data.mul_(3)  # else old and new would agree on known classes before any training
     found = terms(phase, task)
     images = normalised(task.training.images)
     old, new = teacher.eval()(images), method.network.eval()(images)
@@ -110,7 +104,7 @@ def test_both_transports_are_weighted_distillations_between_scaled_cosines(
     teacher, task = method.network, task_of(method, 1)
     plan = method.plan(task, teacher)
     phase = first_phase(method, task)
-    head, images = head_of(method), normalised(task.training.images)
+    head, images = cosine_head(method.network), normalised(task.training.images)
     prospect = head.new_proxies.detach().squeeze(1).clone()
     chance = torch.Generator().manual_seed(1)
     with torch.no_grad():  # away from the start, where features and new classifiers are those of the old network
@@ -142,7 +136,7 @@ def test_retrospective_transport_teaches_features_and_new_classifiers_but_not_th
     assert phase.on_epoch is not None
     phase.on_epoch(3)
     phase.objective(normalised(task.training.images[:16]), task.training.labels[:16])["L_RT"].backward()
-    head = head_of(method)
+    head = cosine_head(method.network)
     assert head.new_proxies.grad is not None
     assert (head.new_proxies.grad != 0).any()
     assert head.old_proxies.grad is None
@@ -159,7 +153,7 @@ def test_a_known_class_without_exemplars_is_represented_by_its_classifier() -> N
     task, old = task_of(method, 1), method.network
     centres = class_means(method.context.infer(old, task.training.images).features, task.training.labels, 6)
     assert not centres[1].isfinite().any()
-    classifier = head_of(method).proxies.detach()[1, 0]
+    classifier = cosine_head(method.network).proxies.detach()[1, 0]
     centres[1] = classifier / classifier.norm()
     assert distance_from_best(method.plan(task, old), centres[:4], centres[4:]) < 1e-4
     assert all(torch.tensor(value).isfinite() for value in terms(first_phase(method, task), task).values())

@@ -23,6 +23,7 @@ from foster.data.herding import herding_by_class
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.losses import local_similarity, pod_flat, pod_spatial, proxy_nca
+from foster.methods.cosine import cosine_head
 from foster.methods.podnet import Podnet, clusters
 from foster.networks.heads import CosineHead
 from foster.networks.modules import is_frozen
@@ -40,12 +41,6 @@ def podnet(memory: ExemplarMemory | None = None, **options: bool) -> Podnet:
 
 def phases_before_training(method: Podnet, task: Task) -> list[Phase]:
     return [phase for phase in method.phases(task) if not isinstance(phase, Evaluate)]
-
-
-def head_of(method: Podnet) -> CosineHead:
-    head = method.network.head
-    assert isinstance(head, CosineHead)
-    return head
 
 
 def test_learning_trains_features_and_new_proxies_and_keeps_known_ones() -> None:
@@ -73,7 +68,7 @@ def test_tuning_trains_all_of_the_head_and_nothing_else() -> None:
     # The next task trains everything but the known proxies again.
     next(iter(method.phases(task_of(method, 2))))
     assert not is_frozen(method.network.branches[0])
-    assert not head_of(method).old_proxies.requires_grad
+    assert not cosine_head(method.network).old_proxies.requires_grad
 
 
 @pytest.mark.parametrize("memory", [ExemplarMemory(per_class=6), ExemplarMemory(total=30)], ids=["per class", "total"])
@@ -143,7 +138,7 @@ def test_the_first_task_and_the_tuning_have_the_loss_of_the_proxies_alone() -> N
 def test_the_margin_is_measured_in_cosines_and_does_not_train_the_scale() -> None:
     method = podnet(hinge=True)
     method.network = method.new_network([4])
-    head = head_of(method)
+    head = cosine_head(method.network)
     head.scale.data.fill_(7.0)
     features = torch.randn(16, 64, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(16) % 4
@@ -159,9 +154,9 @@ def test_new_proxies_start_at_the_clusters_of_their_classes_features() -> None:
     method = podnet()
     learn(method, 1)
     teacher, task = method.network, task_of(method, 1)
-    mean_norm = head_of(method).proxies.norm(dim=2).mean().item()
+    mean_norm = cosine_head(method.network).proxies.norm(dim=2).mean().item()
     next(iter(method.phases(task)))
-    proxies = head_of(method).new_proxies.detach()
+    proxies = cosine_head(method.network).new_proxies.detach()
     assert proxies.shape == (2, 3, 64)
     assert proxies.norm(dim=2).flatten().tolist() == pytest.approx([mean_norm] * 6, rel=1e-4)
     assert len(proxies.flatten(0, 1).unique(dim=0)) == 6

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import Interruption, Outcome, assert_same, ignore, interrupted, only_line, outcome, resume, tiny_settings
+from tiny_runs import Outcome, assert_same, ignore, only_line, outcome, resume, stopped_run, tiny_settings
 
 import foster
-from foster import events
 from foster.cli import experiments
 from foster.errors import DeviceError
 from foster.experiment import run
@@ -31,9 +30,7 @@ def full(*arguments: object, **options: object) -> None:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of replay that was stopped after its first task."""
-    path = tmp_path_factory.mktemp("saved") / "run"
-    interrupted(tiny_settings("replay"), path, Interruption(lambda event: isinstance(event, events.TaskEnded)))
-    return path
+    return stopped_run(tmp_path_factory.mktemp("saved") / "run")
 
 
 @pytest.fixture

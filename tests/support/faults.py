@@ -31,6 +31,15 @@ def accepted(make: Any) -> Any:
     return None
 
 
+def places(data: Any, before: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The place of every value inside nested data."""
+    if before:
+        yield before
+    entries = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in entries:
+        yield from places(value, (*before, key))
+
+
 @contextmanager
 def time_limit(seconds: float = 10.0) -> Iterator[None]:
     """Fail, rather than wait without end, where the work inside hangs."""

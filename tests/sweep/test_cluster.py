@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 from held import held
-from tiny_sweeps import TINY
+from tiny_sweeps import TINY, wait_until
 
 from foster.errors import DeviceError
 from foster.experiment.event_log import State
@@ -24,13 +23,6 @@ from foster.sweep.grid import plan_runs
 from foster.sweep.job import LOST, Slot, SweptRun, environment_for
 
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="ray is not installed")
-
-
-def wait_until(is_true: Callable[[], object]) -> None:
-    ends = time.monotonic() + 120
-    while not is_true():
-        assert time.monotonic() < ends, "it never came"
-        time.sleep(0.02)
 
 
 def check_that_a_process_is_told_lines_and_signals_and_gives_its_exit_code(log: Path, num_machines: int = 1) -> None:

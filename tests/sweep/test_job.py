@@ -91,13 +91,6 @@ def is_alive(process: int) -> bool:
     return state != "Z"
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 300
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 def test_an_interrupted_sweep_saves_its_runs_and_continues_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -206,7 +199,7 @@ def test_a_killed_sweep_takes_its_runs_along_and_the_next_one_continues_them(tmp
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as killed:
-        wait_until(lambda: says(folder / "events.jsonl", "EpochEnded"))
+        tiny_sweeps.wait_until(lambda: says(folder / "events.jsonl", "EpochEnded"))
         process = int(writer_of(folder).split()[1])
         killed.kill()
     again = subprocess.run(command, capture_output=True, text=True, timeout=300)
