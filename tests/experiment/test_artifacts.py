@@ -13,8 +13,8 @@ from foster.experiment.artifacts import (
     keep_predictions,
     kept_networks,
     read_predictions,
-    read_weights,
 )
+from foster.system.documents import read_tensors
 
 
 def accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:
@@ -50,8 +50,8 @@ def test_a_resumed_run_keeps_what_it_evaluated_before_it_was_stopped(tmp_path: P
     expected = [(task, variant) for task in range(2) for variant in ("boosted", "compressed")]
     assert list(kept_networks(whole)) == list(kept_networks(parted)) == expected
     for key, path in kept_networks(whole).items():
-        for name, tensor in read_weights(path).items():
-            assert torch.equal(tensor, read_weights(kept_networks(parted)[key])[name])
+        for name, tensor in read_tensors(path).items():
+            assert torch.equal(tensor, read_tensors(kept_networks(parted)[key])[name])
 
 
 def test_networks_are_not_written_through_a_link(tmp_path: Path):

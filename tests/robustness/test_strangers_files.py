@@ -24,7 +24,6 @@ from foster.data.photos.find import find_photos
 from foster.errors import FosterError
 from foster.experiment import event_log
 from foster.experiment.artifacts import read_predictions
-from foster.experiment.artifacts import read_weights as read_network
 from foster.experiment.event_log import FollowedRun
 from foster.experiment.results import read_result
 from foster.learner.familiarity import Familiarity
@@ -35,12 +34,13 @@ from foster.reports.contact_sheet import draw_sheet
 from foster.settings.experiment import load_settings
 from foster.settings.toml import read_toml
 from foster.system import documents
+from foster.system.documents import read_tensors
 
 IN_A_FOLDER: dict[str, Callable[[Path], object]] = {
     "events.jsonl": lambda path: FollowedRun("", path.parent).read_events(),
     "results.json": lambda path: read_result(path),
     "predictions.safetensors": lambda path: read_predictions(path.parent),
-    "network.safetensors": lambda path: read_network(path),
+    "network.safetensors": lambda path: read_tensors(path),
     "weights.safetensors": lambda path: read_weights(path),
     "settings.toml": lambda path: load_settings(str(path)),
     "photos.csv": lambda path: find_photos(path),
@@ -111,7 +111,7 @@ def test_weights_are_floats_that_networks_compute_with(kind: torch.dtype, bundle
     content = safetensors.torch.save({"head.weight": torch.zeros(2, 2).to(kind)})
     path = tmp_path / "weights.safetensors"
     path.write_bytes(content)
-    for read in (read_network, read_weights):
+    for read in (read_tensors, read_weights):
         assert_refused(lambda read=read: read(path), str(path))
     forge(bundle, {WEIGHTS: content})
     assert_refused(lambda: foster.load(bundle, device="cpu"), str(kind))

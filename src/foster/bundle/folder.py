@@ -268,8 +268,8 @@ def _image_files(manifest: Manifest, folder: Path) -> dict[str, bytes]:
 def _tensors(name: str, folder: Path) -> "dict[str, Tensor]":
     try:
         tensors = read_tensors(folder / name)
-    except (OSError, ValueError) as error:
-        raise BundleError(f"'{name}' in bundle '{folder}' cannot be read: {error}") from None
+    except DocumentError as error:
+        raise BundleError(f"'{name}' in bundle '{folder}' {error.problem}") from None
     floating = [tensor for tensor in tensors.values() if tensor.is_floating_point() and tensor.numel()]
     if not all(extreme.isfinite() for tensor in floating for extreme in tensor.aminmax()):
         raise BundleError(

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from foster.errors import DataError, FolderError
 from foster.networks.modules import on_host
-from foster.system.documents import read_tensors
 from foster.system.files import read_limited, write_bytes
 
 PREDICTIONS, NETWORKS = "predictions.safetensors", "networks"
@@ -81,11 +80,3 @@ def kept_networks(folder: Path) -> dict[tuple[int, str], Path]:
     names = sorted((folder / NETWORKS).iterdir()) if (folder / NETWORKS).is_dir() else []
     matches = [(path, _NETWORK_FILE.fullmatch(path.name)) for path in names]
     return {(int(match[1]) - 1, match[2]): path for path, match in matches if match}
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The weights that `keep_network` wrote."""
-    try:
-        return read_tensors(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"'{path}' cannot be read: {error}") from None

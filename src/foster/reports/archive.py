@@ -18,7 +18,7 @@ from foster.data.photos.store import PhotoLoader
 from foster.data.scenario import Scenario
 from foster.errors import DataError, FosterError
 from foster.events import EpochEnded
-from foster.experiment.artifacts import Predictions, kept_networks, read_predictions, read_weights
+from foster.experiment.artifacts import Predictions, kept_networks, read_predictions
 from foster.experiment.event_log import FollowedRun
 from foster.experiment.folder import SETTINGS, RunFolder
 from foster.experiment.parts import chosen_backbone, load_scenario, normalisation
@@ -35,6 +35,7 @@ from foster.networks.network import Network, Output
 from foster.reports.groups import run_names
 from foster.settings.engine import EngineSettings
 from foster.settings.experiment import Settings
+from foster.system.documents import read_tensors
 from foster.system.files import user_path
 from foster.system.output import printable
 from foster.training.checkpoint import Checkpoint, explained_misfit
@@ -139,7 +140,7 @@ class RunArchive:
             num_tasks = len({task for task, _ in kept})
             advice = f"it keeps {names} of {num_tasks} tasks" if kept else "run it with keep_networks=true"
             raise DataError(f"'{self.folder}' keeps no network '{variant}' of task {task + 1}; {advice}")
-        weights = read_weights(kept[task, variant])
+        weights = read_tensors(kept[task, variant])
         with explained_misfit(), torch.random.fork_rng(devices=[]):
             method = idle_method(self.settings)
             return method.network_of(variant, grown_sizes(method, self.task_sizes[: task + 1]), weights)

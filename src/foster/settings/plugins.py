@@ -4,7 +4,6 @@ Importing a module runs it, so the user must have named it: in a settings file o
 Python. A plug-in is never imported only because a run folder or a bundle names it.
 """
 
-import hashlib
 import importlib
 import os
 import re
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from foster.errors import SettingsError, short, words_of
-from foster.system.files import user_path
+from foster.system.files import sha256, user_path
 
 Kind = Literal["method", "dataset", "backbone"]
 Thing = TypeVar("Thing")
@@ -151,8 +150,8 @@ def _note_hash(module: str) -> None:
         return
     path = _own_path(file)
     sources = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    hashes = [(source.name, hashlib.sha256(source.read_bytes()).hexdigest()) for source in sources]
-    _HASHES[module] = hashlib.sha256(repr(hashes).encode()).hexdigest()
+    hashes = [(source.name, sha256(source.read_bytes())) for source in sources]
+    _HASHES[module] = sha256(repr(hashes).encode())
 
 
 @contextmanager

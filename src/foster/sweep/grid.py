@@ -1,6 +1,5 @@
 """A grid of runs: `method=foster,replay seed=1993,1,2` gives six runs with checked settings and distinct names."""
 
-import hashlib
 import itertools
 import random
 import re
@@ -12,6 +11,7 @@ from foster.errors import SettingsError
 from foster.settings.base import COMMAND_LINE, MEMORY_KEYS
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.plugins import needed_plugins
+from foster.system.files import sha256
 
 LONGEST_NAME = 150
 """Names become file names with an ending, which most file systems limit to 255 bytes."""
@@ -144,7 +144,7 @@ def _names(runs: Mapping[tuple[str, ...], Settings], varied: Collection[str]) ->
 
 def distinct_name(name: str, settings: Settings, versions: str = "") -> str:
     """The name, shortened if needed, with a hash of the settings, and of the `versions` of its plug-ins and data."""
-    return f"{name[:LONGEST_NAME]}-{hashlib.sha256((settings.toml() + versions).encode()).hexdigest()[:8]}"
+    return f"{name[:LONGEST_NAME]}-{sha256((settings.toml() + versions).encode())[:8]}"
 
 
 def _plain(pair: str) -> str:

@@ -80,8 +80,11 @@ def max_tensor_bytes() -> int:
 
 
 def read_tensors(path: Path) -> "dict[str, Tensor]":
-    """The tensors of a safetensors file; OSError or ValueError if it cannot be read."""
-    return tensors_in(read_limited(path, max_tensor_bytes()))
+    """The tensors of a safetensors file. Raises DocumentError if it cannot be read."""
+    try:
+        return tensors_in(read_limited(path, max_tensor_bytes()))
+    except (OSError, ValueError) as error:
+        raise DocumentError(path, f"cannot be read: {words_of(error)}") from None
 
 
 def tensors_in(content: bytes) -> "dict[str, Tensor]":

@@ -4,7 +4,6 @@ A checkpoint is a manifest and the safetensors files that it names. The manifest
 file and of itself. The newest manifest with intact files is the one that is loaded.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +29,7 @@ from foster.system.documents import (
     read_json,
     tensors_in,
 )
-from foster.system.files import flush, read_limited, remove_temporaries, unwritable, write_bytes, write_json
+from foster.system.files import flush, read_limited, remove_temporaries, sha256, unwritable, write_bytes, write_json
 from foster.training.memory_errors import shortage_in
 
 SCHEMA = 1
@@ -123,14 +122,14 @@ class CheckpointStore:
 
     def _write(self, name: str, tensors: Tensors, number: int) -> _File:
         data = safetensors.torch.save({name: on_host(tensor) for name, tensor in tensors.items()})
-        digest = hashlib.sha256(data).hexdigest()
+        digest = sha256(data)
         file = _File(name=f"{number:08d}-{name}.safetensors", sha256=digest, bytes=len(data))
         write_bytes(self.folder / file.name, data, is_folder_flushed=False)
         return file
 
     def _read(self, file: _File) -> dict[str, Tensor]:
         content = read_limited(self.folder / file.name, min(file.bytes, max_tensor_bytes()))
-        if hashlib.sha256(content).hexdigest() != file.sha256:
+        if sha256(content) != file.sha256:
             raise ValueError(f"{file.name} was altered or cut short")
         return tensors_in(content)
 
@@ -188,7 +187,7 @@ def _read_manifest(path: Path) -> _Manifest:
 
 
 def _hash_of(manifest: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    return sha256(json.dumps(manifest, sort_keys=True).encode())
 
 
 def _reason(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 why not; and the size that a network sees."""
 
 import functools
-import hashlib
 import io
 import struct
 import warnings
@@ -22,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from foster.errors import DataError, words_of
-from foster.system.files import open_limited, read_limited
+from foster.system.files import open_limited, read_limited, sha256
 from foster.system.memory import num_cores
 
 ImageLike: TypeAlias = str | Path | bytes | Image.Image | NDArray[Any] | Tensor
@@ -268,7 +267,7 @@ def jpeg_of(pixels: NDArray[np.uint8]) -> bytes:
 
 def image_id(image: Tensor) -> str:
     """The start of the hash of an image's pixels, uint8 `[3, H, W]`: a name that never changes."""
-    return hashlib.sha256(image.contiguous().numpy().tobytes()).hexdigest()[:ID_LENGTH]
+    return sha256(image.contiguous().numpy().tobytes())[:ID_LENGTH]
 
 
 @contextmanager

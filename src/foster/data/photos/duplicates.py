@@ -3,13 +3,14 @@
 Every photo is compared with every other by a thumbnail: 10,000 photos take seconds, and far less than to decode them.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from foster.system.files import sha256
 
 SIDE = 16
 """Pixels a side of a thumbnail."""
@@ -34,7 +35,7 @@ class Sketch(NamedTuple):
 def sketch(picture: Image.Image) -> Sketch:
     """The sketch of an upright RGB picture of any size."""
     thumbnail = np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.uint8)
-    return Sketch(hashlib.sha256(picture.tobytes()).hexdigest(), thumbnail)
+    return Sketch(sha256(picture.tobytes()), thumbnail)
 
 
 def alike(sketches: Sequence[Sketch]) -> list[list[int]]:
