@@ -8,13 +8,13 @@ import torch
 from photo_folders import write_dataset
 from tiny_runs import assert_is_planned, start, tiny_settings
 
+from foster.data.images import ImageSet
 from foster.data.task import Task
 from foster.errors import SettingsError
 from foster.events import Event
 from foster.experiment import plan as planning
 from foster.experiment.plan import BATCHES_OF_PHOTOS, TYPICAL_FILE_BYTES, make_plan, measured_plan
 from foster.settings.experiment import Settings, load_settings
-from foster.training.engine import Engine
 from foster.training.phase import Phase
 
 TINY = (
@@ -192,16 +192,18 @@ def test_steps_are_timed_in_the_first_two_tasks_and_the_last_and_stretched_betwe
 ) -> None:
     timed: list[tuple[str, int]] = []
 
-    def seconds(phase: Phase, task: int, settings: Settings, engine: Engine, image_size: int) -> float:
+    def seconds_of_two_steps(phase: Phase, data: ImageSet, task: int, *given: object) -> float:
         timed.append((phase.name, task))
-        return 1.0 + task
+        return 2 * (1.0 + task)
 
-    monkeypatch.setattr(planning, "_seconds_a_step", seconds)
-    settings = tiny("method=der", "synthetic.num_classes=8", "memory_total=16")
+    monkeypatch.setattr(planning, "seconds_an_epoch", seconds_of_two_steps)
+    monkeypatch.setitem(planning.STEPS_AN_EPOCH, "cpu", 2)
+    settings = tiny("method=der", "synthetic.num_classes=7", "memory_total=16")
     plan = measured_plan(settings)
     assert timed == [("learn", 0), ("expand", 1), ("expand", 3)]
     assert plan.time is not None
     assert plan.time.seconds == pytest.approx(sum((1 + task.index) * task.num_steps for task in plan.tasks))
+    assert plan.time.steps_a_second == pytest.approx(plan.total_steps / plan.time.seconds)
     assert plan.tasks == make_plan(settings).tasks
 
 

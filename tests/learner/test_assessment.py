@@ -30,6 +30,9 @@ def test_evaluation_counts_by_class_and_leaves_unknown_classes_out(taught: Learn
     ]
     assert report.accuracy == pytest.approx(100 * sum(right) / 24)
     assert all(fact in str(report) for fact in (f"{report.accuracy:.2f} %", "24 images", "2 classes"))
+    uneven = replace(report, confusion={"one": {"one": 3, "two": 1, "three": 2}, "two": {"two": 2}})
+    assert (uneven.accuracy, uneven.class_accuracy) == (62.5, 75.0)
+    assert [entry.mistaken_for for entry in uneven.classes] == ["three", None]
     assert report.unknown_classes == {"seven": 12}
     with pytest.raises(DataError, match="classes in the arguments"):
         taught.evaluate(digits("seven"))

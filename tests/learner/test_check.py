@@ -79,7 +79,7 @@ def test_clean_photos_are_found_clean(photos: Path) -> None:
 def test_everything_that_is_wrong_is_found_once(photos: Path) -> None:
     (photos / "house" / "broken.jpg").write_bytes(b"broken")
     turned = Image.open(photos / "house" / "1.png").transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    turned.resize((18, 12)).save(photos / "house" / "tiny.png")
+    turned.resize((30, 12)).save(photos / "house" / "tiny.png")
     shutil.copy(photos / "star" / "2.png", photos / "star" / "copy.png")
     Image.open(photos / "star" / "3.png").resize((90, 60)).save(photos / "star" / "small.jpg", quality=70)
     shutil.copy(photos / "clock" / "4.png", photos / "house" / "clock.png")
@@ -147,6 +147,9 @@ def test_a_class_of_one_photo_in_many_sizes_does_not_stop_the_check(photos: Path
     report = check_photos(photos)
     assert [len(group) for group in found(report)["near-duplicate"]] == [6]
     assert "mislabelled" not in found(report)
+    shutil.rmtree(photos / "star")
+    (remark,) = check_photos(photos).remarks
+    assert "18 photos were not judged" in remark, "the six are one"
 
 
 def test_too_few_classes_are_not_judged_and_nothing_readable_is_an_error(photos: Path, tmp_path: Path) -> None:
