@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_course import SHORT, digits, learn, new_method, task_of, train
+from small_course import SEED, SHORT, digits, learn, new_method, task_of, train
 from small_learners import digits as labelled_digits
 from small_learners import longer_learner, unseen_digits
 
@@ -14,6 +14,8 @@ from foster.data.images import as_stack
 from foster.methods.closed_form import ClosedForm, ClosedFormNetwork
 from foster.methods.ridge import RandomFeatureRidge
 from foster.methods.slda import StreamingDiscriminants
+from foster.networks.statistics import random_weights
+from foster.seeding import Address
 from foster.settings.methods import RidgeSettings, SldaSettings
 from foster.training.phase import Evaluate, Phase
 
@@ -49,6 +51,15 @@ def test_only_the_first_task_is_trained_and_the_backbone_stays_as_it_was_then(na
     assert all(torch.equal(backbones[0][key], value) for later in backbones for key, value in later.items())
     assert method.memory.num_images == 0
     assert not any(parameter.requires_grad for parameter in method.network.parameters())
+
+
+def test_the_heads_have_the_numbers_of_their_settings_and_the_seed_of_the_run() -> None:
+    slda = new_method(StreamingDiscriminants, SldaSettings(shrinkage=0.3)).new_head(9, [2])
+    ridge = new_method(RandomFeatureRidge, RidgeSettings(num_features=64, penalty=7.0)).new_head(9, [2])
+    assert (slda.shrinkage, ridge.penalty) == (0.3, 7.0)
+    weight, bias = random_weights(9, 64, Address(SEED, "random features"))
+    assert torch.equal(ridge.random_weight, weight)
+    assert torch.equal(ridge.random_bias, bias)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -48,6 +48,7 @@ def test_tasks_one_after_the_other_give_the_head_of_all_images_at_once(kind: str
     start = KINDS[kind](6, 2).standardised_by(features)
     known = labels < 2
     first = start.with_images(features[known], labels[known])
+    assert_close(first.grown(2)(features), torch.nn.functional.pad(first(features), (0, 2)))
     second = first.grown(2).with_images(features[~known], labels[~known])
     whole = start.grown(2).with_images(features, labels)
     assert_close(second(features), whole(features), rtol=1e-4, atol=1e-5)
