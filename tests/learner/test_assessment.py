@@ -11,6 +11,7 @@ from foster import events
 from foster.data.photos.find import find_photos
 from foster.errors import DataError
 from foster.learner.assessment import UnknownReport, assess
+from foster.learner.calibration import expected_calibration_error
 from foster.learner.familiarity import Familiarity
 from foster.learner.learner import Learner
 
@@ -51,6 +52,8 @@ def test_photos_that_should_be_refused_count_apart_wherever_they_lie(taught: Lea
     report = assess(replace(taught.known, familiarity=familiarity), classifier, photos, events.ignore)
     plain = taught.evaluate(known, names)
     assert (report.confusion, report.calibration_error) == (plain.confusion, pytest.approx(plain.calibration_error))
+    error = expected_calibration_error(probability, torch.arange(2).repeat_interleave(12))
+    assert report.calibration_error == pytest.approx(100 * error), "points of percent"
     refused = [
         int((familiarity.scores(*classifier.described(images)) < familiarity.threshold).sum())
         for images in (others, known)
