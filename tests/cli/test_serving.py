@@ -3,10 +3,12 @@
 import socket
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from commands import Command
 
+from foster.errors import SettingsError
 from foster.serving import run
 from foster.serving.options import Options
 
@@ -35,13 +37,22 @@ def test_what_keeps_a_server_from_starting_is_one_line(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"127.0.0.1:{port}" in problem(small_bundle, "--port", port)
-    assert "no.such.host.invalid" in problem(small_bundle, "--host", "no.such.host.invalid")
+    nowhere = "--host", "no.such.host.invalid"
+    assert "no.such.host.invalid" in problem(small_bundle, *nowhere)
+    assert "warning: anybody" in command("serve", small_bundle, *nowhere).err
+    assert "warning: anybody" not in command("serve", small_bundle, *nowhere, "--token", "secret").err
     assert "--feedback" in problem(small_bundle, "--to-label", tmp_path)
     assert f"'{tmp_path / 'nothing'}'" in problem(
         small_bundle, "--feedback", tmp_path / "f", "--to-label", tmp_path / "nothing"
     )
     assert f"'{small_bundle}'" in problem(small_bundle, "--feedback", small_bundle / "feedback")
+    monkeypatch.chdir(small_bundle.parent)
+    assert "keep feedback" in problem(small_bundle.name, "--feedback", f"{small_bundle.name}/feedback", *nowhere)
     for wrong in ("never", "1.5", "nan"):
         assert f"'{wrong}'" in problem(small_bundle, "--unknown", wrong)
+    refusal = Mock(side_effect=SettingsError("not today"))
+    monkeypatch.setattr("foster.serving.served.Served.load", refusal)
+    assert "not today" in problem(small_bundle, "--port", 0, "--device", "cpu", "--unknown", 0.25)
+    assert refusal.call_args.args[1:] == ("cpu", 0.25)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert "foster-cil[serve]" in problem(small_bundle)

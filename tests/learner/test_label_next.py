@@ -13,7 +13,7 @@ from foster.learner.label_next import doubtful_and_different, label_next
 
 def test_of_alike_photos_one_is_chosen_before_the_next_kind() -> None:
     doubt = torch.tensor([0.9, 0.89, 0.88, 0.5, 0.1])
-    features = torch.tensor([[1.0, 0.0], [1.0, 0.001], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    features = torch.tensor([[1.0, 0.0], [9.0, 0.009], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])  # of any length
     assert doubtful_and_different(doubt, features, 2) == [0, 3]
     assert doubtful_and_different(doubt, features, 3) == [0, 3, 4]
     assert sorted(doubtful_and_different(doubt, features, 99)) == [0, 1, 2, 3, 4]

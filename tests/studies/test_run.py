@@ -55,9 +55,16 @@ def test_what_the_folder_of_results_has_is_not_trained(tmp_path: Path, monkeypat
     monkeypatch.setattr("foster.sweep.run.execute", trained := Mock())
     more = ["study", "table-1", *seeds[:2], "seed=1,7", *seeds[3:-1], str(tmp_path / "more")]
     assert CliRunner().invoke(app, more).exit_code == 0
-    assert [run.settings.seed for run in trained.call_args.args[0]] == [7]
+    (missing,) = trained.call_args.args[0]
+    assert missing.settings.seed == 7
+    begun = tmp_path / "more" / missing.name
+    begun.mkdir(parents=True)
+    (begun / "settings.toml").write_text(missing.settings.toml())
+    (begun / "results.json").write_text(json.dumps(known | {"finished": False}))
+    assert CliRunner().invoke(app, more).exit_code == 0
+    assert trained.call_count == 2, "a run that is not finished is not taken"
     states = CliRunner().invoke(app, [*more, "--dry-run"]).output.splitlines()
-    assert [line.split()[0] for line in states if "-s" in line] == ["known", "waiting"]
+    assert [line.split()[0] for line in states if "-s" in line] == ["known", "to"], "one to go on with"
 
 
 def test_only_finished_results_of_the_same_plug_ins_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
