@@ -13,6 +13,7 @@ from foster.system.signals import (
     SIGNALS,
     Stopped,
     StopRequest,
+    _listen_to_sweep,
     ending_on_signals,
     stop_on_signals,
 )
@@ -48,11 +49,13 @@ def test_a_second_signal_leaves_at_once_even_from_inside_a_long_computation(numb
 def test_the_first_signal_only_asks_and_the_old_handlers_come_back() -> None:
     before = {number: signal.getsignal(number) for number in SIGNALS}
     with stop_on_signals() as stop:
-        assert not stop.is_set
+        with stop.at_once():
+            assert not stop.is_set
         signal.raise_signal(signal.SIGTERM)
         assert stop.is_set
-        with pytest.raises(Stopped) as stopped:
-            stop.raise_if_set()
+        stop.set(signal.SIGHUP)
+        with pytest.raises(Stopped) as stopped, stop.at_once():
+            pytest.fail("a wait begins")
     assert stopped.value.exit_code == 143
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
 
@@ -76,8 +79,19 @@ def test_a_signal_that_was_ignored_stays_ignored() -> None:
         with stop_on_signals() as stop:
             signal.raise_signal(signal.SIGHUP)
             assert not stop.is_set
+            signal.raise_signal(signal.SIGTERM)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(("written", "heard"), [(b"", signal.SIGTERM), (b"2\n", signal.SIGINT)])
+def test_a_sweep_that_writes_a_signal_or_ends_stops_its_run(
+    written: bytes, heard: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "read", lambda descriptor, count: written)
+    _listen_to_sweep(request := StopRequest())
+    assert request.signal_number == heard
 
 
 def test_outside_the_main_thread_there_is_a_request_that_nobody_sets() -> None:
