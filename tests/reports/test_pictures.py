@@ -78,3 +78,14 @@ def test_of_many_classes_some_from_all_over_are_shown(kept_runs, monkeypatch):
     (axes,) = exemplar_figure(run).axes
     assert [text.get_text() for text in axes.get_yticklabels()] == [f"{run.class_names[k]}  (4)" for k in (0, 2, 4)]
     assert axes.get_title(loc="left") == "foster: 24 exemplars; 3 of 6 classes"
+
+
+def test_long_names_in_several_blocks_do_not_reach_the_pictures_on_their_left(kept_runs, monkeypatch):
+    monkeypatch.setattr(pictures, "ROWS_IN_A_BLOCK", 3)
+    (run,) = open_archives([kept_runs["foster"]])
+    run.class_names = tuple(f"{name} {'of a long name ' * 4}{k}" for k, name in enumerate(run.class_names))
+    figure = exemplar_figure(run)
+    figure.draw_without_rendering()
+    first, second = figure.axes
+    right = first.get_window_extent().x1
+    assert all(text.get_window_extent().x0 > right for text in second.get_yticklabels())

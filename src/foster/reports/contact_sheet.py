@@ -110,11 +110,11 @@ def draw_check(report: CheckReport, path: Path) -> int:
 def _photo_tile(photo: Photo, looks_like: str | None = None) -> Tile:
     """The photo above its class and file, or above its class and the class that it looks like."""
     below = Path(photo.name).name if looks_like is None else f"> {looks_like}"
-    return Tile(partial(_picture, photo.item), (_short(photo.label), _short(below)))
+    return Tile(partial(_picture, photo.item), (without_middle(photo.label), without_middle(below)))
 
 
-def _short(text: str) -> str:
-    """The text without its middle if it is longer than a line."""
+def without_middle(text: str) -> str:
+    """The text without its middle if it is longer than a line of a caption."""
     half = CAPTION_LENGTH // 2
     return text if len(text) <= CAPTION_LENGTH else f"{text[:half]}…{text[-half:]}"
 

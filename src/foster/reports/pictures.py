@@ -17,6 +17,7 @@ from foster.evaluation.gradcam import grad_cam
 from foster.experiment.artifacts import kept_networks
 from foster.networks.network import Network
 from foster.reports.archive import Archive, RunArchive
+from foster.reports.contact_sheet import without_middle
 from foster.reports.style import grid_of_axes, is_narrow, new_figure, points, styled, wrapped
 from foster.settings.methods import METHOD_SETTINGS
 
@@ -45,7 +46,10 @@ def exemplar_figure(archive: Archive) -> Figure:
         axes.imshow(_mosaic(images, classes), interpolation="nearest", aspect="equal")
         axes.set_anchor("N")
         height = images.image_size[0] + 1
-        names = [f"{images.class_names[class_id]}  ({counts[class_id]})" for class_id in classes]
+        names = [images.class_names[class_id] for class_id in classes]
+        if num_blocks > 1:  # long names would cover the pictures on their left
+            names = [without_middle(name) for name in names]
+        names = [f"{name}  ({counts[class_id]})" for name, class_id in zip(names, classes, strict=True)]
         axes.set_yticks([height * (row + 0.5) for row in range(len(classes))], names, size=points(7))
         _picture_only(axes)
         if block == 0:
