@@ -140,7 +140,11 @@ def _run_headlines(run: RunArchive) -> list[tuple[str, str]]:
 def _bundle_headlines(bundle: BundleArchive) -> list[tuple[str, str]]:
     manifest = bundle.manifest
     lines = [("classes", str(len(manifest.classes))), ("learns", str(sum(map(is_learn, manifest.history))))]
-    names = ("leave-one-out accuracy", "photos") if bundle.is_closed_form else ("held-out accuracy", "held-out images")
+    names = (
+        ("leave-one-out accuracy", "photos measured")
+        if bundle.is_closed_form
+        else ("held-out accuracy", "held-out images")
+    )
     try:
         numbers = (f"{accuracy_of(bundle):.1f} %", f"{len(bundle.predictions()[0]):,}")
         lines += [*zip(names, numbers, strict=True)]
