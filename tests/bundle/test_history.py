@@ -16,6 +16,8 @@ LEARNED = {"source": "january", "new_classes": ["cat", "dog", "cow"]}
         (LEARNED, "january"),
         ({"renamed": {"cat": "tiger"}}, "renamed cat to tiger"),
         ({"renamed": {"cat": "pet", "dog": "pet"}}, "merged cat, dog into pet"),
+        ({"renamed": dict.fromkeys("abcdef", "pet")}, "merged a, b, c, d, ... (6 in all) into pet"),
+        ({"forgotten": [*"abcdef"]}, "forgot a, b, c, d, ... (6 in all)"),
         ({"forgotten": ["cat", "dog"]}, "forgot cat, dog"),
         ({}, ""),
     ],

@@ -7,6 +7,7 @@ from pydantic import Field, ValidationError
 
 from foster.system.counts import counted
 from foster.system.documents import Count, Document, Percent, Seconds, Share, first_problem
+from foster.system.output import listed
 
 FORGOTTEN = "a forgotten class"
 """Replaces the name of a forgotten class."""
@@ -63,13 +64,13 @@ def entry_title(entry: Mapping[str, Any]) -> str:
         names, (into, *_) = list(renamed), renamed.values()
         if names == [into]:
             return f"renamed a class to {into}"
-        return f"renamed {names[0]} to {into}" if len(names) == 1 else f"merged {', '.join(names)} into {into}"
+        return f"renamed {names[0]} to {into}" if len(names) == 1 else f"merged {listed(names, 4)} into {into}"
     if entry.get("removed_photos"):
         return f"removed {counted(entry['removed_photos'], 'photo')}"
     forgotten = entry.get("forgotten", ())
     if set(forgotten) == {FORGOTTEN}:
         return f"forgot {counted(len(forgotten), 'class')}"
-    return f"forgot {', '.join(forgotten)}" if forgotten else str(entry.get("source", ""))
+    return f"forgot {listed(forgotten, 4)}" if forgotten else str(entry.get("source", ""))
 
 
 def is_learn(entry: Mapping[str, Any]) -> bool:
