@@ -210,6 +210,11 @@ def test_a_bundle_in_closed_form_has_kept_photos_and_no_norms(tmp_path: Path):
     assert page.missing == []
     assert [figure.kind for figure in page.parts[0]["figures"]] == ["confusion", "exemplars"]
     assert ("kept photos", "24") in page.headlines
+    learner.configure(memory_total=0)
+    learner.learn(*digits("two", last=12))
+    page = page_of(open_archives([learner.save(tmp_path / "without photos")]))
+    assert page.parts[0]["classes"]
+    assert [line.split(":")[0] for line in page.missing] == ["exemplars", "mistakes of without photos"]
 
 
 def test_the_first_learn_made_no_known_class_worse(bundle_report):

@@ -216,7 +216,7 @@ def _bundle_part(page: Page, bundle: BundleArchive) -> dict[str, Any]:
         part["classes"] = class_rows(bundle.class_names, bundle.task_sizes, labels, [predicted])
         part["mistakes"], part["num_mistakes"] = most_confident_mistakes(bundle)
     except FosterError as error:
-        page.missing.append(f"accuracy of {bundle.name}: {error}")
+        page.missing.append(f"{'mistakes' if 'classes' in part else 'accuracy'} of {bundle.name}: {error}")
     return part
 
 
