@@ -91,6 +91,8 @@ def test_what_was_lost_in_compression_or_could_not_be_measured_is_told() -> None
     assert all(text in told for text in ("closed form 40.0 %", "method=closed_form", "photos of all classes"))
     first = learn_text(replace(better, checks=(replace(checked, classes=checked.new),)), "fast")
     assert "the same photos again with method=closed_form" in first
+    few, many = (learn_text(replace(report, result="", num_trained=number), "fast") for number in (2_000, 2_001))
+    assert ("equally many of each class" in few, "equally many of each class" in many) == (False, True)
 
 
 def photo(name: str) -> Photo:

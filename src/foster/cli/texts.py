@@ -254,7 +254,7 @@ def learn_text(report: "LearnReport", training: str, num_shown: int | None = MOS
     if report.held_out is None:
         lines.append("nothing was measured: 'foster evaluate' measures the accuracy on other photos")
     else:
-        lines.append(_measured(report.held_out, is_closed_form=report.is_closed_form))
+        lines.append(_measured(report, report.held_out))
     if report.uncompared:
         unlimited = "the loss of these classes cannot be measured, so --max-drop does not limit it"
         lines.append(f"{unlimited}: {listed(report.uncompared)}")
@@ -287,10 +287,14 @@ def _learned(report: "LearnReport", training: str) -> str:
     return f"{trained}, in {seconds} (training {training})"
 
 
-def _measured(check: "UpdateCheck", *, is_closed_form: bool) -> str:
+def _measured(report: "LearnReport", check: "UpdateCheck") -> str:
+    from foster.learner.closed_form import MOST_MEASURED
+
     low, high = check.interval
     share = f"{100 * check.num_right / check.num_images:.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
-    how = "each judged by a classifier of all other photos" if is_closed_form else "on held-out photos"
+    how = "each judged by a classifier of all other photos" if report.is_closed_form else "on held-out photos"
+    if report.is_closed_form and report.num_trained > MOST_MEASURED:
+        how += ", equally many of each class where possible"
     return f"{how}: {check.num_right:,} of {check.num_images:,} right ({share})"
 
 
