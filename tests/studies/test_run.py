@@ -11,6 +11,10 @@ from foster.experiment import parts
 from foster.studies.run import known_results
 from foster.studies.study import load_study, plan_study
 
+RESULTS = Path(__file__).parents[2] / "results"
+FROM_RESULTS = ("beta-compression", "boosted", "exemplars-ratio", "gamma", "sum-of-softmax", "unlabeled")
+"""Studies whose runs are all in RESULTS or its folders."""
+
 TINY = [override for override in OVERRIDES if not override.startswith("memory")]
 
 
@@ -40,11 +44,10 @@ def test_studies_train_what_they_share_once_tell_what_they_found_and_a_failure_c
 
 
 def test_what_the_folder_of_results_has_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    results = Path(__file__).parents[2] / "results"
-    part = ["table-1", "methods=foster,wa", "protocols=cifar100-b0-inc10", "--results", str(results)]
+    part = ["table-1", "methods=foster,wa", "protocols=cifar100-b0-inc10", "--results", str(RESULTS)]
     done = CliRunner().invoke(app, ["study", *part, "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
-    known = json.loads((results / "cifar100-b0-inc10-wa-plain-s1993.json").read_text())
+    known = json.loads((RESULTS / "cifar100-b0-inc10-wa-plain-s1993.json").read_text())
     average = f"{known['average_incremental_accuracy']:.2f}"
     assert f"| wa | 1 | {average} | 67.08 |" in (tmp_path / "out" / "study.md").read_text(), "beside the paper's number"
     assert not list(tmp_path.glob("out/*/settings.toml"))
@@ -67,9 +70,17 @@ def test_what_the_folder_of_results_has_is_not_trained(tmp_path: Path, monkeypat
     assert [line.split()[0] for line in states if "-s" in line] == ["known", "to"], "one to go on with"
 
 
+def test_pages_in_the_repository_are_those_that_the_command_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("foster.studies.outcome.save_figure", Mock())
+    done = CliRunner().invoke(app, ["study", *FROM_RESULTS, "--results", str(RESULTS), "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    for name in FROM_RESULTS:
+        assert (tmp_path / name / "study.md").read_text() == (RESULTS / "studies" / name / "study.md").read_text()
+
+
 def test_only_finished_results_of_the_same_plug_ins_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     name = "cifar100-b0-inc10-wa-plain-s1993.json"
-    results = json.loads((Path(__file__).parents[2] / "results" / name).read_text())
+    results = json.loads((RESULTS / name).read_text())
     runs = plan_study(load_study("table-1"), None, ["methods=wa", "protocols=cifar100-b0-inc10"])["wa"]
     monkeypatch.setattr(parts, "plugin_hashes", lambda asked, names: {"lab": "a"})
 
@@ -78,6 +89,12 @@ def test_only_finished_results_of_the_same_plug_ins_are_taken(tmp_path: Path, mo
         return bool(known_results(runs, tmp_path))
 
     assert is_taken()
+    (tmp_path / "checks").mkdir()
+    (tmp_path / "checks" / "again.json").write_text(json.dumps(results))
+    assert [result.path for result in known_results(runs, tmp_path).values()] == [tmp_path / name]
+    (tmp_path / name).unlink()
+    assert [result.path.name for result in known_results(runs, tmp_path).values()] == ["again.json"]
+    (tmp_path / "checks" / "again.json").unlink()
     assert not is_taken(finished=False)
     assert is_taken(environment={"plugins": {"lab": "a"}})
     settings = results["settings"]

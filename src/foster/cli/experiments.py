@@ -248,7 +248,8 @@ def study(
     results: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Results files of runs that need not be trained again; by default results."
+            metavar="FOLDER",
+            help="Results files of runs that need not be trained again, also in subfolders; by default results.",
         ),
     ] = None,
     jobs_per_gpu: JobsPerGpu = 1,

@@ -76,10 +76,11 @@ def preview(studies: Sequence[PlannedStudy], out: Path, results: Path, jobs_per_
 
 
 def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResult]:
-    """The finished results in `folder` that belong to one of the runs, by the run's settings as TOML."""
+    """The finished results in `folder` and its subfolders that belong to one of the runs, by the run's settings as
+    TOML. Of several for one run, that of the outermost folder counts."""
     wanted = {_identity(run.settings): run.settings.toml() for run in runs}
     found: dict[str, RunResult] = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.rglob("*.json"), key=lambda path: (len(path.parts), path)):
         try:
             result = read_result(path)
             settings = _settings_of(result)
