@@ -1,6 +1,7 @@
 """Write the tables of README.md and docs/results.md from `results/*.json`: `python tools/readme.py [--check]`."""
 
 import argparse
+import re
 import statistics
 import sys
 import textwrap
@@ -13,6 +14,7 @@ from foster.experiment.results import RunResult, read_result
 from foster.reports.groups import Group, by_scenario
 from foster.reports.tables import Grid, classifiers
 from foster.settings.methods import METHOD_SETTINGS
+from foster.studies.study import load_study
 from foster.system.counts import ABSENT, mean_and_spread, size_text
 from published import ACIL, PUBLISHED, Published
 
@@ -65,11 +67,7 @@ class Row:
     @property
     def published(self) -> Published | None:
         """What the literature reports, where the group was trained and evaluated as that was."""
-        group, settings = self.group, METHOD_SETTINGS.get(self.group.method)
-        is_alike = settings is not None and group.augmentation == settings.published_augmentation and not group.recipe
-        return (
-            PUBLISHED.get((self.scenario, group.method)) if is_alike and _is_main(group) and not group.changes else None
-        )
+        return PUBLISHED.get((self.scenario, self.group.method)) if _is_as_published(self.group) else None
 
     @property
     def plus(self) -> "Row | None":
@@ -139,7 +137,8 @@ def results_block(results: Sequence[RunResult]) -> str:
     rows = rows_of(_by_scenario_and_order(finished))
     main_rows = [row for row in rows if _is_main(row.group)]
     several = orders(by_scenario((run for run in finished if run.evaluated_on == "test"), across_orders=True))
-    tables = [*comparison(main_rows), *protocols(rows), *closed_forms(main_rows), *tiny_imagenet(main_rows), *several]
+    tables = [*comparison(main_rows), *paper_tables(rows), *protocols(rows), *closed_forms(main_rows)]
+    tables += [*tiny_imagenet(main_rows), *several]
     whole = all_runs(rows)
     notes = [_changes_note(rows)] if "¹" in whole else []
     notes += [REPOSITORY_NOTE] if "²" in whole else []
@@ -179,6 +178,30 @@ def comparison(rows: Sequence[Row]) -> list[str]:
     notes = [f"Without a full run so far: {', '.join(missing)}."] if missing else []
     told = f"All methods on `{COMPARED}`, average incremental accuracy with each augmentation:"
     return [told, table(columns, compared, num_names=2), *notes]
+
+
+def paper_tables(rows: Sequence[Row]) -> list[str]:
+    """The paragraphs on the paper's Table 1 and its figure of curves: a row a method, a column a protocol."""
+    studies = [load_study(name) for name in ("table-1", "figure-curves")]
+    methods = dict.fromkeys(variant.name for study in studies for variant in study.variants)
+    scenarios = sorted({name for study in studies for name in study.presets}, key=_by_base_and_increment)
+    found = {(row.scenario, row.group.method): row for row in rows if _is_as_published(row.group)}
+
+    def of(scenario: str) -> Column:
+        def cell(row: Row) -> str:
+            ours, theirs = found.get((scenario, row.name)), PUBLISHED.get((scenario, row.name))
+            reported = f" ({theirs.average:.2f})" if theirs else ""
+            return f"{_average(ours) if ours else ABSENT}{reported}"
+
+        return scenario.removeprefix("cifar100-").replace("-", " ").replace("b", "B"), cell
+
+    shown = [next((row for (_, name), row in found.items() if name == method), None) for method in methods]
+    told = (
+        "The paper's Table 1 and its figure of curves: average incremental accuracy with the published augmentation, "
+        "which is `auto` for FOSTER and `joint` and `plain` for the others; in brackets what the paper reports:"
+    )
+    columns = (METHOD, *(of(scenario) for scenario in scenarios))
+    return [textwrap.fill(told, 120), table(columns, [row for row in shown if row], num_names=1)] if any(shown) else []
 
 
 def protocols(rows: Sequence[Row]) -> list[str]:
@@ -297,6 +320,19 @@ def _by_scenario_and_order(runs: Sequence[RunResult]) -> dict[str, list[Group]]:
         for scenario, groups in by_scenario([run for run in runs if run.order_seed == order]).items():
             by_name.setdefault(scenario, []).extend(groups)
     return by_name
+
+
+def _by_base_and_increment(scenario: str) -> tuple[int, int]:
+    """The order of protocols: those without a base first, the largest tasks first."""
+    *_, base, increment = map(int, re.findall(r"\d+", scenario))
+    return base, -increment
+
+
+def _is_as_published(group: Group) -> bool:
+    """Whether the runs have the published class order, augmentation and settings."""
+    settings = METHOD_SETTINGS.get(group.method)
+    is_alike = settings is not None and group.augmentation == settings.published_augmentation and not group.recipe
+    return is_alike and _is_main(group) and not group.changes
 
 
 def _is_main(group: Group) -> bool:

@@ -81,6 +81,19 @@ def test_only_a_run_like_the_published_one_is_compared_with_it(write_run, change
     assert row["average"] == "75.00"
 
 
+def test_the_table_of_the_paper_has_only_runs_like_the_published_ones_and_says_what_is_missing(write_run):
+    runs = [
+        write_run("wa", scenario="cifar100-b50-inc5", method="wa", accuracy=(60.0, 50.0)),
+        write_run("same", scenario="cifar100-b50-inc10", method="wa", accuracy=(70.0, 60.0)),
+        write_run("other", scenario="cifar100-b50-inc10", method="wa", augmentation="auto", accuracy=(90.0, 90.0)),
+        write_run("unknown", scenario="cifar100-b0-inc10", method="slda"),
+    ]
+    found = tables(results_block([read_result(path) for path in runs]))
+    (row,) = next(table for table in found if "B50 inc5" in table[0])
+    assert list(row)[1:] == ["B0 inc20", "B0 inc10", "B0 inc5", "B50 inc10", "B50 inc5", "B50 inc2"]
+    assert row == {**row, "method": "wa", "B0 inc10": "– (67.08)", "B50 inc10": "65.00", "B50 inc5": "55.00 (57.57)"}
+
+
 def test_an_unfinished_run_is_left_out(write_run):
     scenario = "cifar100-b0-inc10"
     unfinished = read_result(write_run("a", scenario=scenario, method="wa", accuracy=(95.0, 90.0), finished=False))
