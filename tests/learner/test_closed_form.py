@@ -349,18 +349,15 @@ def test_classes_of_one_photo_and_a_class_alone_are_learned(weights: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("settings", "minutes", "named"),
+    ("settings", "named"),
     [
-        ({}, 5.0, "minutes"),
-        ({"training": "fast", "epochs_scale": 0.5}, None, "training, epochs_scale"),
-        ({"foster": {"temperature": 3, "boost": {"epochs": 7}}}, None, "foster.boost, foster.temperature"),
+        ({"training": "fast", "epochs_scale": 0.5}, "training, epochs_scale"),
+        ({"foster": {"temperature": 3, "boost": {"epochs": 7}}}, "foster.boost, foster.temperature"),
     ],
 )
-def test_settings_of_a_training_are_said_to_have_no_effect(
-    weights: Path, settings: dict[str, Any], minutes: float | None, named: str
-) -> None:
+def test_settings_of_a_training_are_said_to_have_no_effect(weights: Path, settings: dict[str, Any], named: str) -> None:
     with pytest.warns(UserWarning, match=rf": {named} \(method=foster"):
-        frozen_learner(weights, **settings).learn(digits("zero", "one", last=4), minutes=minutes)
+        frozen_learner(weights, **settings).learn(digits("zero", "one", last=4))
 
 
 def test_photos_of_two_classes_similar_names_and_what_cannot_be_read_are_told(weights: Path) -> None:

@@ -104,21 +104,6 @@ def test_who_is_asked_to_stop_before_the_training_begins_none() -> None:
     assert not any(isinstance(event, TaskStarted) for event in told)
 
 
-@pytest.mark.usefixtures("measured_steps")
-def test_a_schedule_that_was_fitted_to_a_time_is_kept_after_an_interruption_and_for_this_learn_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("foster.learner.train.MEASURED_SECONDS", 0.0)
-    learner, stop = small_learner(epochs_scale=0.01), StopRequest()
-    images = digits("zero", "one", last=20)
-    with pytest.raises(Stopped):
-        learner.learn(images, minutes=1e-6, work_folder=tmp_path / "work", stop=stop, listener=stopping_at(1, stop))
-    report = learner.learn(images, minutes=60, work_folder=tmp_path / "work")
-    assert learner.knowledge.history[-1]["epochs"] == {"learn": 1}, "of two, and of 200 in an hour"
-    assert learner.settings.epochs_scale == 0.01
-    assert report.num_trained == 36
-
-
 def test_a_module_is_never_given_a_batch_of_no_images() -> None:
     learner = small_learner("icarl", backbone=Choosy, validation_share=0)
     learner.learn(digits("zero", "one", last=10))

@@ -1,14 +1,13 @@
-"""A `learn` whose network is trained, in the order in which it happens: plan, forecast the time, train, measure.
+"""A `learn` whose network is trained, in the order in which it happens: plan, train, measure.
 
 The earlier knowledge is not changed: a new one is returned.
 """
 
 import copy
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,9 +17,8 @@ from foster.data.images import ImageSet, concatenate, digest, images_digest
 from foster.data.memory import ExemplarMemory
 from foster.data.task import Task
 from foster.evaluation.metrics import evaluate
-from foster.evaluation.predict import DryRunInference, ranks
+from foster.evaluation.predict import ranks
 from foster.experiment.engine import build_engine, engine_settings
-from foster.experiment.plan import planned_phases
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.familiarity import Familiarity
 from foster.learner.feature_store import FeatureStore
@@ -34,14 +32,8 @@ from foster.methods.refresh import phases_of, trains_phases
 from foster.networks.statistics import discriminants_of_few
 from foster.training.engine import Engine
 from foster.training.memory_errors import explained_memory_errors
-from foster.training.phase import Evaluate, Phase
-from foster.training.task import TaskState, Trainer, seconds_an_epoch
-
-MEASURED_SECONDS = 2.0
-"""How long the steps of each phase are timed if the schedules are fitted to a time."""
-
-NUM_FROZEN = 8
-"""The number of images on which the features for the closed form are timed."""
+from foster.training.phase import Evaluate
+from foster.training.task import TaskState, Trainer
 
 
 def learn_by_training(chosen: Plan) -> tuple[Knowledge, LearnReport]:
@@ -52,14 +44,7 @@ def learn_by_training(chosen: Plan) -> tuple[Knowledge, LearnReport]:
         method = _method(plan, engine)
         exemplars = method.memory.exemplars(plan.class_names)
         task = Task(len(plan.task_sizes), plan.num_known, plan.num_new, plan.train, exemplars)
-        if plan.given_listener or plan.minutes is not None:
-            ahead = forecast(plan, method, task, engine)
-            if plan.minutes is not None:
-                scale = fitted_scale(plan, ahead, plan.minutes)
-                ahead = ahead.scaled(scale / plan.epochs_factor)
-                plan = replace(plan, settings=plan.settings.model_copy(update={"epochs_scale": scale}))
-                method = _method(plan, engine)
-            plan.listener(events.LearnPlanned(plan.summary(), ahead.training + ahead.beside))
+        plan.listener(events.LearnPlanned(plan.summary()))
         report, seconds_before = train(plan, method, task, engine)
         return outcome(plan, method, report, engine, seconds_before)
 
@@ -84,75 +69,6 @@ def _method(plan: TrainingPlan, engine: Engine) -> Method[Any]:
         memory.hold_those_of(plan.trained.exemplars.memory)
         method.network = copy.deepcopy(plan.trained.network).to(engine.device)
     return method
-
-
-class Forecast(NamedTuple):
-    """The epochs of each phase and the estimated seconds of one epoch, and the seconds of everything that is not
-    training."""
-
-    phases: tuple[tuple[int, float], ...]
-    beside: float
-
-    @property
-    def training(self) -> float:
-        return sum(epochs * seconds for epochs, seconds in self.phases)
-
-    def scaled(self, factor: float) -> "Forecast":
-        """With `factor` times as many epochs of each phase, one at least."""
-        phases = ((max(1, round(factor * epochs)), seconds) for epochs, seconds in self.phases)
-        return self._replace(phases=tuple(phases))
-
-
-def forecast(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -> Forecast:
-    """Time one batch of each phase, of its network's inference and of the closed form, on a copy of the method."""
-    sample = task.training.select(torch.arange(plan.batch_size) % plan.num_training_images)
-    actor = copy.copy(method)
-    actor.memory = method.memory.borrowed()
-    infer = DryRunInference(lambda network: engine.infer(network, sample.stack[:1]))
-    # Random exemplars: which images are remembered makes no difference here, and choosing by features takes time.
-    actor.context = replace(method.context, infer=infer, selection="random")
-    if plan.trained is not None:
-        actor.network = copy.deepcopy(method.network)
-    seconds_a_step: list[float] = []
-    seconds_an_image: list[float] = []
-
-    def look_at(phase: Phase) -> None:
-        place = (task.index, engine, plan.augmentation, plan.batch_size)
-        measured_seconds = MEASURED_SECONDS if plan.minutes is not None else 0.0
-        seconds_a_step.append(seconds_an_epoch(phase, sample, *place, measured_seconds))
-        seconds_an_image.append(_seconds_of(lambda: engine.infer(phase.network, sample.stack), engine) / len(sample))
-
-    with torch.random.fork_rng(devices=[]):
-        phases = planned_phases(checked_phases(actor, phases_of(actor, task)), plan.batch_size, look_at)
-    timed = (
-        (phase.epochs, seconds * phase.steps / phase.epochs)
-        for phase, seconds in zip(phases, seconds_a_step, strict=True)
-    )
-    # After each phase, all images are inferred twice: to measure, and to choose or describe those that are kept.
-    beside = 2 * (plan.num_training_images + len(plan.held_out)) * sum(seconds_an_image)
-    if frozen := plan.frozen_features:
-        some = sample.stack[:NUM_FROZEN]
-        frozen(some)  # the first time takes longer
-        beside += (len(plan.train) + len(plan.held_out)) * _seconds_of(lambda: frozen(some), engine) / len(some)
-    return Forecast(tuple(timed), beside)
-
-
-def _seconds_of(work: Callable[[], object], engine: Engine) -> float:
-    began = time.monotonic()
-    work()
-    if engine.device.type == "cuda":
-        torch.cuda.synchronize(engine.device)
-    return time.monotonic() - began
-
-
-def fitted_scale(plan: TrainingPlan, ahead: Forecast, minutes: float) -> float:
-    """The `epochs_scale` with which the learn ends `minutes` after it began; never more than the published epochs."""
-    saved: float | None = plan.work.setting("epochs_scale") if plan.work else None  # of the same learn, interrupted
-    if saved is not None:
-        return saved
-    left = 60 * minutes - (time.monotonic() - plan.began) - ahead.beside
-    share = max(0.0, left) / max(ahead.training, 1e-6)
-    return round(min(1.0, max(1e-4, plan.epochs_factor * share)), 4)
 
 
 def train(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -> tuple[LearnReport, float]:

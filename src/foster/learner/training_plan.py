@@ -97,11 +97,6 @@ class TrainingPlan(Plan):
         return -(-self.num_training_images // self.batch_size)
 
     @property
-    def epochs_factor(self) -> float:
-        """The factor on the method's published epochs."""
-        return self.settings.epochs_factor(self.steps_per_epoch, self.backbone.is_pretrained)
-
-    @property
     def options(self) -> MethodSettings:
         """The method's settings with the epochs and learning rates of this learn."""
         return self.settings.scaled_options(self.steps_per_epoch, self.backbone.is_pretrained, self.batch_size)
@@ -174,9 +169,8 @@ def plan_training(plan: Plan) -> TrainingPlan:
     _check(plan)
     place, folder = place_for_photos(settings.engine)
     loader = learner_loader(plan.resizing, find_device(settings.device), place, folder, settings.max_unreadable)
-    listener = plan.given_listener or events.ignore
     # Without warnings: photos that cannot be read are in the report.
-    quiet = Follower(lambda event: None if isinstance(event, events.Warned) else listener(event), plan.stop)
+    quiet = Follower(lambda event: None if isinstance(event, events.Warned) else plan.listener(event), plan.stop)
     loader = replace(loader, follower=quiet)
     read = read_for_training(photos, plan.resizing, loader)
     stored = before.held_out.entries() | before.exemplars.entries() if before else set()

@@ -179,8 +179,7 @@ def learner_settings(
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if "epochs" in changes or any(override.partition("=")[0].strip() == "epochs" for override in overrides):
         raise SettingsError(
-            "epochs: a learner has no such setting; --minutes M (in Python minutes=M) fits the training to a time, and "
-            f"epochs_scale=F multiplies the published epochs (in {origin})"
+            f"epochs: a learner has no such setting; epochs_scale=F multiplies the published epochs (in {origin})"
         )
     overrides = import_plugins(changes, overrides, (), origin)
     recipes, overrides = take_recipes(overrides, changes.pop("recipe", None))
