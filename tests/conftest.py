@@ -63,10 +63,10 @@ def pytest_runtest_setup() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _quick_beside_training() -> Iterator[None]:
     """Features of the pretrained network would take longer than the training of a test."""
-    from foster.learner import training_plan
+    from foster.learner import train
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_plan, "PRETRAINED", "resnet8")
+        patch.setattr(train, "PRETRAINED", "resnet8")
         yield
 
 

@@ -20,7 +20,7 @@ from foster.data.photos.decode import image_id
 from foster.errors import DataError, SettingsError
 from foster.evaluation.gradcam import grad_cam
 from foster.events import Decoding, Event
-from foster.learner import closed_form, training_plan
+from foster.learner import closed_form, train
 from foster.learner.learner import Learner
 from foster.learner.mending import _with_names
 from foster.learner.reports import SharedPhotos
@@ -431,8 +431,8 @@ def test_a_bundle_in_closed_form_is_compared_with_the_network_that_is_trained_fr
 def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training_plan, "PRETRAINED", PRETRAINED)
-    monkeypatch.setattr(training_plan, "frozen_side_for", lambda on_gpu: 48)
+    monkeypatch.setattr(train, "PRETRAINED", PRETRAINED)
+    monkeypatch.setattr(train, "frozen_side_for", lambda on_gpu: 48)
     images, names = digits("one", "seven", last=8)
     learner = small_learner(validation_share=0.3)
     report = learner.learn(images, names)

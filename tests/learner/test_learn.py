@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import foster
 from foster.bundle.folder import BundleError
 from foster.errors import DataError
-from foster.events import CheckpointWritten, Event, TaskStarted
+from foster.events import CheckpointWritten, Evaluated, Event, TaskStarted
 from foster.experiment.engine import engine_settings
 from foster.learner.learner import Learner
 from foster.settings.engine import EngineSettings
@@ -102,6 +102,18 @@ def test_who_is_asked_to_stop_before_the_training_begins_none() -> None:
     with pytest.raises(Stopped):
         small_learner().learn(digits("zero", "one", last=10), stop=stop, listener=told.append)
     assert not any(isinstance(event, TaskStarted) for event in told)
+
+
+def test_a_stop_does_not_wait_for_the_closed_form_of_thousands_of_photos_that_were_trained_on(weights: Path) -> None:
+    learner, stop = small_learner(weights=str(weights)), StopRequest()
+
+    def listener(event: Event) -> None:
+        if isinstance(event, Evaluated):  # all is trained
+            stop.set()
+
+    with pytest.raises(Stopped):
+        learner.learn(digits("zero", "one"), stop=stop, listener=listener)
+    assert learner.knowledge is None
 
 
 def test_a_module_is_never_given_a_batch_of_no_images() -> None:
