@@ -15,14 +15,13 @@ from torch import Tensor
 
 import foster
 from foster.bundle.folder import BundleError, read_manifest
-from foster.bundle.history import FORGOTTEN
+from foster.bundle.history import FORGOTTEN, with_names
 from foster.data.photos.decode import image_id
 from foster.errors import DataError, SettingsError
 from foster.evaluation.gradcam import grad_cam
 from foster.events import Decoding, Event
 from foster.learner import closed_form, train
 from foster.learner.learner import Learner
-from foster.learner.mending import _with_names
 from foster.learner.reports import SharedPhotos
 from foster.networks import build_backbone
 from foster.networks.statistics import discriminants_of_few
@@ -215,9 +214,9 @@ def test_a_renamed_class_has_its_new_name_everywhere(weights: Path, tmp_path: Pa
     text = (learner.save(tmp_path / "renamed") / "bundle.json").read_text(encoding="utf-8")
     assert "Anna" not in text
     assert json.loads(text)["history"][0]["new_classes"] == ["person 1", "one"]
-    entry = {"source": "Photos of anna and Bob"}
-    assert _with_names(entry, {"Anna": "person 1"}) == {"source": "Photos of person 1 and Bob"}
-    assert _with_names(entry, {"Anna": None}) == {"source": FORGOTTEN}
+    history = [{"source": "Photos of anna and Bob"}]
+    assert with_names(history, {"Anna": "person 1"}) == ({"source": "Photos of person 1 and Bob"},)
+    assert with_names(history, {"Anna": None}) == ({"source": FORGOTTEN},)
     learner.forget("person 1")
     assert "person 1" not in (learner.save(tmp_path / "gone") / "bundle.json").read_text(encoding="utf-8")
 
