@@ -62,8 +62,8 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The arguments of a `learn` (photos, listener, work folder), and the choices before photos are read: the
-    size of the images, the backbone, and `settings.method`, which is no longer `auto`."""
+    """The arguments of a `learn` (photos, listener, work folder), and the choices before photos are read: the size of
+    the images, the backbone, and `settings.method`, which is no longer `auto`."""
 
     before: Knowledge | None
     settings: LearnerSettings
