@@ -305,6 +305,20 @@ def test_a_learn_that_was_killed_and_repeated_gives_the_same_bundle_and_computes
         foster.Learner(**pretrained).learn(photos, stop=stop)
 
 
+def test_a_stop_does_not_wait_until_a_whole_batch_is_decoded(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, seen = StopRequest(), list[str]()
+
+    def identified(image: Tensor) -> str:
+        stop.set()
+        seen.append(image_id(image))
+        return seen[-1]
+
+    monkeypatch.setattr(closed_form, "image_id", identified)
+    with pytest.raises(Stopped):
+        frozen_learner(weights).learn(digits("zero", "one"), stop=stop)
+    assert len(seen) <= 16, "one by each thread, of 80"
+
+
 def test_features_of_another_backbone_are_not_taken_from_an_interrupted_learn(weights: Path, tmp_path: Path) -> None:
     torch.manual_seed(6)
     save_file(build_backbone("resnet8").state_dict(), tmp_path / "others.safetensors")

@@ -160,6 +160,7 @@ def compute_features(
     unreadable: list[Unreadable] = []
 
     def see(picture: Image.Image) -> Seen:
+        plan.stop.raise_if_set()  # a batch of large photos takes long
         image = resizing(picture)
         return Seen(image, image_id(image), _encoded(picture, image, resizing) if quota else b"")
 
