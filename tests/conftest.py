@@ -62,23 +62,12 @@ def pytest_runtest_setup() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_beside_training() -> Iterator[None]:
-    """Features of the pretrained network, and measured steps, would take longer than the training of a test."""
-    from foster.learner import train, training_plan
+    """Features of the pretrained network would take longer than the training of a test."""
+    from foster.learner import train
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_plan, "PRETRAINED", "resnet8")
-        patch.setattr(train, "seconds_an_epoch", lambda *given: 0.01)
+        patch.setattr(train, "PRETRAINED", "resnet8")
         yield
-
-
-@pytest.fixture
-def measured_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps of a learn are measured as for a user."""
-    from foster.learner import train
-    from foster.training import task
-
-    monkeypatch.setattr(task, "MEASURED_EPOCHS", (3, 40))
-    monkeypatch.setattr(train, "seconds_an_epoch", task.seconds_an_epoch)
 
 
 @pytest.fixture(autouse=True)

@@ -49,10 +49,9 @@ class TaskStarted(Event):
 
 @dataclass(frozen=True)
 class LearnPlanned(Event):
-    """The plan of a `learn`, as lines of text, and its estimated time; 0 if it was not measured."""
+    """The plan of a `learn`, as lines of text."""
 
     lines: tuple[str, ...]
-    seconds: float
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from safetensors import SafetensorError
 
 import foster
 from foster.bundle.folder import read_manifest
-from foster.errors import DataError
-from foster.learner.learner import Learner
 from foster.learner.work_folder import WorkFolder
 
 
@@ -53,17 +51,6 @@ def test_an_update_that_costs_too_much_is_shown_and_not_written(command: Command
     (line,) = done.err.splitlines()
     assert line.startswith("warning: the known classes lost ")
     assert all(fact in line for fact in ("written all the same", "--max-drop", str(bundle)))
-
-
-def test_the_minutes_that_are_asked_for_reach_the_learner(
-    command: Command, bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def learn(learner: Learner, source: Path, minutes: float, **options: object) -> None:
-        raise DataError(f"{minutes} minutes")
-
-    monkeypatch.setattr(Learner, "learn", learn)
-    done = command("learn", write_photos(Path("more"), three=9), "--from", bundle, "--bundle", "v2", "--minutes", "2.5")
-    assert done.err.splitlines()[-1] == "foster: 2.5 minutes"
 
 
 def test_predictions_as_lines_and_as_json_say_the_same(command: Command, bundle: Path, shelf: Path) -> None:

@@ -19,7 +19,7 @@ from foster.bundle.folder import read_manifest
         (("learn", "photos", "--bundle", "new", "--from", "nothing"), "'nothing'"),
         (("learn", "photos", "--bundle", "new", "--training", "slow"), "'slow'"),
         (("learn", "photos", "--bundle", "new", "backbone=resnet9"), "'resnet9'"),
-        (("learn", "photos", "--bundle", "new", "epochs=3"), "--minutes"),
+        (("learn", "photos", "--bundle", "new", "epochs=3"), "foster.first.epochs"),
         (("learn", "photos", "--bundle", "new", "method=foster", "memory_total=1"), "memory_total"),
         (("learn", "photos/zero", "--bundle", "new"), "9 images"),
         (("learn", "photos", "--bundle", "new", "weights=x.pt"), ".safetensors"),

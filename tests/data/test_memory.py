@@ -37,18 +37,6 @@ def test_select_herds_each_class_by_its_features(digits: ImageSet) -> None:
     assert not any(torch.equal(at_random[class_id].images, chosen[class_id].images) for class_id in chosen)
 
 
-def test_a_borrowed_memory_copies_no_image_and_leaves_the_memory_as_it_is() -> None:
-    memory = ExemplarMemory(per_class=3)
-    memory.remember(0, numbered_images(1, 2))
-    borrowed, images = memory.borrowed(), as_stack(numbered_images(3, 4))
-    borrowed.remember(1, images)
-    assert borrowed.stack_of(1) is images
-    assert borrowed.stack_of(0) is memory.stack_of(0)
-    assert memory.num_classes == 1
-    with pytest.raises(ValueError, match="exceed"):
-        borrowed.remember(1, numbered_images(1, 2, 3, 4))
-
-
 def test_a_total_budget_is_shared_equally_as_classes_arrive() -> None:
     memory = ExemplarMemory(total=2000)
     assert [memory.quota(seen) for seen in range(10, 101, 10)] == [200, 100, 66, 50, 40, 33, 28, 25, 22, 20]

@@ -121,6 +121,5 @@ def test_what_will_be_done_is_told_first_and_then_how_far_it_is(course: Course) 
     plans = [event for event in course.events if isinstance(event, LearnPlanned)]
     assert plans[0].lines[0].startswith("5 new classes (")
     assert plans[1].lines[0].endswith("50 photos; 5 classes known")
-    assert all(plan.seconds > 0 for plan in plans)
     progress = [event for event in course.events if isinstance(event, Decoding)]
     assert (progress[-1].num_done, progress[-1].num_total) == (50, 50)

@@ -15,14 +15,13 @@ from torch import Tensor
 
 import foster
 from foster.bundle.folder import BundleError, read_manifest
-from foster.bundle.history import FORGOTTEN
+from foster.bundle.history import FORGOTTEN, with_names
 from foster.data.photos.decode import image_id
 from foster.errors import DataError, SettingsError
 from foster.evaluation.gradcam import grad_cam
 from foster.events import Decoding, Event
-from foster.learner import closed_form, training_plan
+from foster.learner import closed_form, train
 from foster.learner.learner import Learner
-from foster.learner.mending import _with_names
 from foster.learner.reports import SharedPhotos
 from foster.networks import build_backbone
 from foster.networks.statistics import discriminants_of_few
@@ -215,9 +214,9 @@ def test_a_renamed_class_has_its_new_name_everywhere(weights: Path, tmp_path: Pa
     text = (learner.save(tmp_path / "renamed") / "bundle.json").read_text(encoding="utf-8")
     assert "Anna" not in text
     assert json.loads(text)["history"][0]["new_classes"] == ["person 1", "one"]
-    entry = {"source": "Photos of anna and Bob"}
-    assert _with_names(entry, {"Anna": "person 1"}) == {"source": "Photos of person 1 and Bob"}
-    assert _with_names(entry, {"Anna": None}) == {"source": FORGOTTEN}
+    history = [{"source": "Photos of anna and Bob"}]
+    assert with_names(history, {"Anna": "person 1"}) == ({"source": "Photos of person 1 and Bob"},)
+    assert with_names(history, {"Anna": None}) == ({"source": FORGOTTEN},)
     learner.forget("person 1")
     assert "person 1" not in (learner.save(tmp_path / "gone") / "bundle.json").read_text(encoding="utf-8")
 
@@ -306,6 +305,20 @@ def test_a_learn_that_was_killed_and_repeated_gives_the_same_bundle_and_computes
         foster.Learner(**pretrained).learn(photos, stop=stop)
 
 
+def test_a_stop_does_not_wait_until_a_whole_batch_is_decoded(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, seen = StopRequest(), list[str]()
+
+    def identified(image: Tensor) -> str:
+        stop.set()
+        seen.append(image_id(image))
+        return seen[-1]
+
+    monkeypatch.setattr(closed_form, "image_id", identified)
+    with pytest.raises(Stopped):
+        frozen_learner(weights).learn(digits("zero", "one"), stop=stop)
+    assert len(seen) <= 16, "one by each thread, of 80"
+
+
 def test_features_of_another_backbone_are_not_taken_from_an_interrupted_learn(weights: Path, tmp_path: Path) -> None:
     torch.manual_seed(6)
     save_file(build_backbone("resnet8").state_dict(), tmp_path / "others.safetensors")
@@ -349,18 +362,15 @@ def test_classes_of_one_photo_and_a_class_alone_are_learned(weights: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("settings", "minutes", "named"),
+    ("settings", "named"),
     [
-        ({}, 5.0, "minutes"),
-        ({"training": "fast", "epochs_scale": 0.5}, None, "training, epochs_scale"),
-        ({"foster": {"temperature": 3, "boost": {"epochs": 7}}}, None, "foster.boost, foster.temperature"),
+        ({"training": "fast", "epochs_scale": 0.5}, "training, epochs_scale"),
+        ({"foster": {"temperature": 3, "boost": {"epochs": 7}}}, "foster.boost, foster.temperature"),
     ],
 )
-def test_settings_of_a_training_are_said_to_have_no_effect(
-    weights: Path, settings: dict[str, Any], minutes: float | None, named: str
-) -> None:
+def test_settings_of_a_training_are_said_to_have_no_effect(weights: Path, settings: dict[str, Any], named: str) -> None:
     with pytest.warns(UserWarning, match=rf": {named} \(method=foster"):
-        frozen_learner(weights, **settings).learn(digits("zero", "one", last=4), minutes=minutes)
+        frozen_learner(weights, **settings).learn(digits("zero", "one", last=4))
 
 
 def test_photos_of_two_classes_similar_names_and_what_cannot_be_read_are_told(weights: Path) -> None:
@@ -434,8 +444,8 @@ def test_a_bundle_in_closed_form_is_compared_with_the_network_that_is_trained_fr
 def test_beside_a_network_from_scratch_stands_what_the_closed_form_would_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training_plan, "PRETRAINED", PRETRAINED)
-    monkeypatch.setattr(training_plan, "frozen_side_for", lambda on_gpu: 48)
+    monkeypatch.setattr(train, "PRETRAINED", PRETRAINED)
+    monkeypatch.setattr(train, "frozen_side_for", lambda on_gpu: 48)
     images, names = digits("one", "seven", last=8)
     learner = small_learner(validation_share=0.3)
     report = learner.learn(images, names)

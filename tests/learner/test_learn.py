@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import foster
 from foster.bundle.folder import BundleError
 from foster.errors import DataError
-from foster.events import CheckpointWritten, Event, TaskStarted
+from foster.events import CheckpointWritten, Evaluated, Event, TaskStarted
 from foster.experiment.engine import engine_settings
 from foster.learner.learner import Learner
 from foster.settings.engine import EngineSettings
@@ -104,19 +104,16 @@ def test_who_is_asked_to_stop_before_the_training_begins_none() -> None:
     assert not any(isinstance(event, TaskStarted) for event in told)
 
 
-@pytest.mark.usefixtures("measured_steps")
-def test_a_schedule_that_was_fitted_to_a_time_is_kept_after_an_interruption_and_for_this_learn_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("foster.learner.train.MEASURED_SECONDS", 0.0)
-    learner, stop = small_learner(epochs_scale=0.01), StopRequest()
-    images = digits("zero", "one", last=20)
+def test_a_stop_does_not_wait_for_the_closed_form_of_thousands_of_photos_that_were_trained_on(weights: Path) -> None:
+    learner, stop = small_learner(weights=str(weights)), StopRequest()
+
+    def listener(event: Event) -> None:
+        if isinstance(event, Evaluated):  # all is trained
+            stop.set()
+
     with pytest.raises(Stopped):
-        learner.learn(images, minutes=1e-6, work_folder=tmp_path / "work", stop=stop, listener=stopping_at(1, stop))
-    report = learner.learn(images, minutes=60, work_folder=tmp_path / "work")
-    assert learner.knowledge.history[-1]["epochs"] == {"learn": 1}, "of two, and of 200 in an hour"
-    assert learner.settings.epochs_scale == 0.01
-    assert report.num_trained == 36
+        learner.learn(digits("zero", "one"), stop=stop, listener=listener)
+    assert learner.knowledge is None
 
 
 def test_a_module_is_never_given_a_batch_of_no_images() -> None:

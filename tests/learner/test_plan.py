@@ -1,7 +1,6 @@
 """All that a learn decides, foresees and refuses before anything is trained."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,18 +8,16 @@ import pytest
 import torch
 from photo_folders import write_photos
 from PIL import Image
-from small_learners import digits, is_same, planned, small_learner
+from small_learners import digits, planned, small_learner
 
 import foster
 from foster.data.photos.find import Photos, find_photos
 from foster.data.photos.reading import ReadPhotos, read_for_training
 from foster.errors import DataError, DeviceError, SettingsError
-from foster.events import Event, LearnPlanned
-from foster.learner import train, training_plan
+from foster.learner import training_plan
 from foster.learner.learner import Learner
 from foster.learner.plan import make_plan
 from foster.learner.reports import LearnReport, SharedPhotos
-from foster.learner.train import Forecast, fitted_scale
 from foster.learner.training_plan import TrainingPlan, plan_training
 from foster.settings.learner import learner_settings
 
@@ -126,34 +123,6 @@ def test_steps_and_quotas_are_those_of_the_photos_that_are_there() -> None:
     assert (plan.batch_size, plan.steps_per_epoch) == (64, 2)
     assert plan.quotas == (27, 3), "60 exemplars for two classes"
     assert all(fact in plan.summary()[0] for fact in ("2 new classes (zero, one)", "72 photos", "8 "))
-
-
-@pytest.mark.parametrize(("minutes", "scale"), [(1, 0.05), (1 / 3, 1e-4), (40, 1.0)])
-def test_schedules_are_cut_to_the_time_that_is_left_and_never_longer_than_the_published(
-    minutes: float, scale: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Five seconds of the time are over, and all beside the training takes 15."""
-    plan = plan_of_two()
-    monkeypatch.setattr(train, "time", SimpleNamespace(monotonic=lambda: plan.began + 5))
-    ahead = Forecast(((2, 30.0), (4, 5.0)), beside=15)
-    assert fitted_scale(plan, ahead, minutes) == pytest.approx(scale)
-    assert ahead.scaled(0.01).training == 35, "an epoch of each phase"
-
-
-@pytest.mark.usefixtures("measured_steps")
-@pytest.mark.parametrize("method", ["foster", "podnet"])
-def test_who_is_told_how_long_it_takes_learns_the_same(method: str) -> None:
-    told: list[Event] = []
-    heard, unheard = small_learner(method, memory_total=12), small_learner(method, memory_total=12)
-    for names, first in ((("zero", "one"), 0), (("one", "two"), 12)):
-        photos = digits(*names, first=first, last=first + 12)
-        heard.learn(photos, listener=told.append)
-        unheard.learn(photos)
-    assert is_same(heard, unheard)
-    assert heard.knowledge.exemplars.files == unheard.knowledge.exemplars.files
-    plans = [event for event in told if isinstance(event, LearnPlanned)]
-    assert len(plans) == 2
-    assert all(plan.seconds > 0 for plan in plans)
 
 
 def test_images_that_are_already_stored_are_passed_over(learner: Learner) -> None:

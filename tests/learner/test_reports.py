@@ -70,8 +70,8 @@ def test_photos_that_come_again_are_not_measured_on_once_they_were_trained_on(
     """A bundle lists the photos that it has learned beside their features. Where there are no features, known classes
     hold out nothing."""
     if are_listed:
-        features = property(lambda plan: lambda stack: stack.tensor.flatten(1).half() / 255)
-        monkeypatch.setattr(TrainingPlan, "frozen_features", features)
+        monkeypatch.setattr(train, "_frozen_classifier", lambda plan: plan)
+        monkeypatch.setattr(train, "_frozen_features", lambda _, images, stop: images.tensor.flatten(1).half() / 255)
     learner = small_learner(training=first, memory_total=30)
     learner.learn(digits("zero", "one", "two", last=60))
     before = set(trained)

@@ -32,11 +32,9 @@ def begun(folder: Path, **settings: Any) -> WorkFolder:
 
 def test_it_goes_when_the_work_is_done_and_stays_when_it_was_interrupted(tmp_path: Path) -> None:
     work = begun(tmp_path / "work")
-    assert work.setting("seed") == 1993
     with work.opened():
         assert work.checkpoints.load(lambda message: None) is not None
     assert not work.path.exists()
-    assert work.setting("seed") is None
     assert work.progress(fingerprint(), ignore) is None
 
 

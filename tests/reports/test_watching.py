@@ -117,7 +117,7 @@ def test_a_learn_can_be_looked_at_while_it_lasts(tmp_path: Path, monkeypatch: py
     with WorkFolder.beside(bundle).opened() as work:
         told = []
         tell = noting(told.append, work.checkpoints.folder)
-        tell(events.LearnPlanned(("two classes",), 20.0))
+        tell(events.LearnPlanned(("two classes",)))
         tell(events.Decoding("photos", 128, 600))
         (view,) = views_of(bundle)
         view.look()

@@ -35,7 +35,7 @@ def test_what_belongs_to_the_machine_stays_on_the_machine() -> None:
     ("override", "message"),
     [
         ("epoch_scale=1", "unknown key 'epoch_scale'; did you mean 'epochs_scale'?"),
-        ("epochs=3", "--minutes"),
+        ("epochs=3", "foster.first.epochs"),
         ("dataset=digits", "unknown key 'dataset'; 'foster learn --keys' prints all keys"),
         ("method=fster", "unknown method 'fster'; did you mean 'foster'?"),
         ("training=slow", "unknown training 'slow'; choose from fast, paper, standard"),

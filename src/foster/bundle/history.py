@@ -1,6 +1,8 @@
-"""The entries of a bundle's history. Known fields are checked when a bundle is read; entries are kept unchanged."""
+"""The entries of a bundle's history. Known fields are checked when a bundle is read; entries are kept
+unchanged, but for the names of classes that are renamed or forgotten."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -82,3 +84,49 @@ def last_checks(history: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, 
     """The checks of the last entry that has some: by kind of images, then by class."""
     checks: Mapping[str, Any] = next((entry["checks"] for entry in reversed(history) if "checks" in entry), {})
     return {kind: check.get("classes", {}) for kind, check in checks.items()}
+
+
+def without_names(
+    history: Sequence[Mapping[str, Any]], names: Collection[str], class_names: Collection[str]
+) -> tuple[dict[str, Any], ...]:
+    """A history without these forgotten names and earlier names of the same classes, but for present `class_names`."""
+    gone = set(names)
+    for entry in reversed(history):
+        gone |= {old for old, new in entry.get("renamed", {}).items() if new in gone}
+    return with_names(history, dict.fromkeys(gone - set(class_names)))
+
+
+def with_names(history: Sequence[Mapping[str, Any]], names: Mapping[str, str | None]) -> tuple[dict[str, Any], ...]:
+    """A history with changed class names, without the facts of a class whose name becomes None."""
+    return tuple(_entry_with_names(entry, names) for entry in history)
+
+
+def _entry_with_names(entry: Mapping[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
+    def of_keys(table: Mapping[str, Any]) -> dict[str, Any]:
+        return {new: value for key, value in table.items() if (new := names.get(key, key)) is not None}
+
+    result = dict(entry)
+    if "new_classes" in entry:
+        result["new_classes"] = [new for name in entry["new_classes"] if (new := names.get(name, name)) is not None]
+    if "more_of" in entry:
+        result["more_of"] = of_keys(entry["more_of"])
+    if "checks" in entry:
+        result["checks"] = {
+            kind: {**check, "classes": of_keys(check.get("classes", {}))} for kind, check in entry["checks"].items()
+        }
+    if "renamed" in entry:
+        changed = of_keys(entry["renamed"])
+        result["renamed"] = {old: new for old, name in changed.items() if (new := names.get(name, name)) is not None}
+    if "forgotten" in entry:
+        result["forgotten"] = [names.get(name, name) or FORGOTTEN for name in entry["forgotten"]]
+    if "source" in entry:
+        result["source"] = _source_with_names(str(entry["source"]), names)
+    return result
+
+
+def _source_with_names(source: str, names: Mapping[str, str | None]) -> str:
+    """The name of a folder with class names changed; FORGOTTEN if it contains the name of a forgotten class."""
+    for old, new in names.items():
+        if old.casefold() in source.casefold():
+            source = FORGOTTEN if new is None else new.join(re.split(re.escape(old), source, flags=re.IGNORECASE))
+    return source

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.cells import cell_len
@@ -114,10 +114,6 @@ def learn(
             help="Write no bundle if the known classes lose more points than this; the result is saved as NEW.refused.",
         ),
     ] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(metavar="M", min=0.1, help="Fit the training to about this many minutes."),
-    ] = None,
     is_promoting: IsPromoting = False,
     quiet: Quiet = False,
     keys: Annotated[
@@ -150,7 +146,7 @@ def learn(
         learner.configure(changes, training=training, plugins=plugins)
     if not quiet:
         typer.echo(f"reading {source}", err=True)
-    report = _learn(learner, source, bundle, quiet, max_drop=max_drop, minutes=minutes)
+    report = _learn(learner, source, bundle, quiet, max_drop)
     loss = large_loss(report.checks) if max_drop is None else None
     if loss:
         advice = f"--max-drop {USUAL_DROP:g} refuses such a loss, and the old bundle is still in {old}"
@@ -158,7 +154,7 @@ def learn(
     conclude(bundle, is_promoting)
 
 
-def _learn(learner: "Learner", source: Path, bundle: Path, quiet: bool, **limits: Any) -> "LearnReport":
+def _learn(learner: "Learner", source: Path, bundle: Path, quiet: bool, max_drop: float | None) -> "LearnReport":
     """Learn, print the report, and save the bundle."""
     from foster.bundle.folder import remove_unfinished
     from foster.cli.texts import learn_text
@@ -172,7 +168,7 @@ def _learn(learner: "Learner", source: Path, bundle: Path, quiet: bool, **limits
         try:
             with progress_for(quiet=quiet) as listener:
                 noted = noting(listener, work.checkpoints.folder)
-                report = learner.learn(source, listener=noted, stop=stop, work_folder=work, **limits)
+                report = learner.learn(source, listener=noted, stop=stop, work_folder=work, max_drop=max_drop)
             stop.raise_if_set()
         except UpdateError as error:
             show(learn_text(error.report, learner.settings.training, num_shown=None))

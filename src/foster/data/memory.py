@@ -33,7 +33,6 @@ class ExemplarMemory:
         self._rows: list[Mapping[str, Tensor]] = []
         """The tensors beside the images of each class."""
         self._together: Stack | None = None
-        self._copies_images = True
 
     @property
     def num_classes(self) -> int:
@@ -58,13 +57,6 @@ class ExemplarMemory:
         """The exemplars of one class in selection order."""
         return self._stacks[class_id]
 
-    def borrowed(self) -> "ExemplarMemory":
-        """A memory with the same exemplars, for a dry run: it neither copies nor encodes the images that it gets."""
-        memory = ExemplarMemory(self.total, self.per_class, self.kind)
-        memory.hold_those_of(self)
-        memory._copies_images = False
-        return memory
-
     def hold_those_of(self, other: "ExemplarMemory") -> None:
         """Replace the content by that of another memory; the budget does not change."""
         self._hold(other._stacks, other._rows)
@@ -78,7 +70,7 @@ class ExemplarMemory:
         quota = self.quota(num_classes)
         if quota is not None:
             # A slice would keep the trimmed images in memory; copy it.
-            stacks = [self._copied(stack[:quota]) if len(stack) > quota else stack for stack in self._stacks]
+            stacks = [stack[:quota].owned() if len(stack) > quota else stack for stack in self._stacks]
             self._hold(stacks, [_owned({name: rows[:quota] for name, rows in kept.items()}) for kept in self._rows])
 
     def remember(self, class_id: int, images: Stack | Tensor, beside: Mapping[str, Tensor] | None = None) -> None:
@@ -96,7 +88,7 @@ class ExemplarMemory:
                 f"{len(images)} images for class {class_id} exceed the budget; "
                 "trim the memory and select at most quota(num_classes) images"
             )
-        self._stacks[class_id : class_id + 1] = [self._copied(as_stack(images))]
+        self._stacks[class_id : class_id + 1] = [as_stack(images).owned()]
         self._rows[class_id : class_id + 1] = [_owned(beside or {})]
         self._together = None
 
@@ -130,15 +122,11 @@ class ExemplarMemory:
             if sizes != {int(counts.sum())} or bool((counts < 0).any()):
                 raise ValueError(f"{len(images)} images for classes of {counts.tolist()}")
             ends = counts.cumsum(0).tolist()
-            stacks = [self._copied(images[end - size : end]) for end, size in zip(ends, counts.tolist(), strict=True)]
+            stacks = [images[end - size : end].owned() for end, size in zip(ends, counts.tolist(), strict=True)]
             self._hold(stacks, [{} for _ in stacks])
             self.keep(**beside)
         except (KeyError, RuntimeError, ValueError) as error:
             raise DataError(f"exemplar memory is damaged: {words_of(error)}") from None
-
-    def _copied(self, images: Stack) -> Stack:
-        """A compact copy on the CPU."""
-        return images.owned() if self._copies_images else images
 
     def _hold(self, stacks: Sequence[Stack], rows: Sequence[Mapping[str, Tensor]]) -> None:
         self._stacks, self._rows = list(stacks), list(rows)
@@ -150,7 +138,7 @@ class ExemplarMemory:
     def _all_images(self) -> Stack:
         if self._together is None:
             # A copy has all photos in one store, where they are decoded only once.
-            self._together = self._copied(joined(self._stacks) if self._stacks else NO_IMAGES)
+            self._together = (joined(self._stacks) if self._stacks else NO_IMAGES).owned()
         return self._together
 
 

@@ -1,7 +1,7 @@
 """Plans: a dry run of the method's phases on blank images, and an estimate of memory and time."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,7 +30,7 @@ from foster.system.counts import duration, size_text
 from foster.system.output import plain_text
 from foster.training.engine import Engine
 from foster.training.optim import BYTES_WITHOUT_STATE, bytes_of_parameter
-from foster.training.phase import Evaluate, Phase
+from foster.training.phase import Phase
 from foster.training.task import seconds_an_epoch
 
 if TYPE_CHECKING:
@@ -258,25 +258,16 @@ def _tasks(facts: DatasetFacts, settings: Settings, method: Method[Any], per_cla
         num_known += num_new
 
 
-def planned_phases(
-    phases: Iterable[Phase | Evaluate], batch_size: int, look_at: Callable[[Phase], None]
-) -> list[PlannedPhase]:
-    """Go through the phases of a task without training them; `look_at` is called with each when its turn comes."""
-    planned = []
-    for phase in phases:
-        if isinstance(phase, Phase):
-            look_at(phase)
-            steps = -(-images_of_epoch(len(phase.data), batch_size) // batch_size)
-            planned.append(PlannedPhase(phase.name, phase.fit.epochs, phase.fit.epochs * steps))
-    return planned
-
-
 def _planned_task(
     method: Method[Any], task: Task, settings: Settings, look_at: Callable[[Task, Phase], None]
 ) -> PlannedTask:
     """The phases of `task`; afterwards the method has the network and exemplars that it would have in a run."""
-    dry_run = checked_phases(method, phases_of_run(method, task))
-    phases = planned_phases(dry_run, settings.batch_size, partial(look_at, task))
+    phases = []
+    for phase in checked_phases(method, phases_of_run(method, task)):
+        if isinstance(phase, Phase):
+            look_at(task, phase)
+            steps = -(-images_of_epoch(len(phase.data), settings.batch_size) // settings.batch_size)
+            phases.append(PlannedPhase(phase.name, phase.fit.epochs, phase.fit.epochs * steps))
     if task.is_first and settings.first_task_from:
         check_phases(settings, len(phases))
         phases.clear()

@@ -18,7 +18,7 @@ from foster import events
 from foster.bundle.folder import ImageFiles
 from foster.bundle.manifest import Preprocessing
 from foster.data.images import digest
-from foster.data.photos.decode import Resizing, decoded, decoded_by, image_id, jpeg_of, png_of, shrunk
+from foster.data.photos.decode import Resizing, decoded_by, image_id, jpeg_of, png_of, shrunk
 from foster.data.photos.find import Unreadable
 from foster.data.photos.reading import keeps_photos, learner_loader
 from foster.data.photos.store import none_readable, refuse_too_many
@@ -37,13 +37,10 @@ from foster.networks.network import Network
 from foster.networks.statistics import Statistics, discriminants_of_few, left_out_scores, unit_roots
 from foster.settings.learner import CLOSED_FORM, LearnerSettings
 from foster.system.counts import counted
-from foster.training.engine import find_device, inference_batch_size
+from foster.training.engine import find_device
 
 READ_AT_ONCE = 128
 """The number of photos that are decoded and inferred together."""
-
-TIMED_PHOTOS = 8
-"""The number of photos on which the time to compute features is measured."""
 
 TRAINING_KEYS = ("training", "epochs_scale", "learning_rate_scale", "augmentation")
 """Settings that have an effect only if a network is trained."""
@@ -56,8 +53,7 @@ the accuracy."""
 def _without_effect(plan: Plan) -> list[str]:
     """The settings that were changed, but have an effect only if a network is trained."""
     settings, usual = plan.settings, type(plan.settings.options)()
-    changed = ["minutes"] if plan.minutes is not None else []
-    changed += [key for key in TRAINING_KEYS if getattr(settings, key) != LearnerSettings.model_fields[key].default]
+    changed = [key for key in TRAINING_KEYS if getattr(settings, key) != LearnerSettings.model_fields[key].default]
     return changed + [f"{settings.section}.{key}" for key, value in settings.options if value != getattr(usual, key)]
 
 
@@ -74,8 +70,7 @@ def learn_in_closed_form(plan: Plan) -> tuple[Knowledge, LearnReport]:
         quota = settings.memory_budget // len({*known, *plan.photos.class_names})
     if unused := _without_effect(plan):
         plan.warn(f"nothing is trained in closed form; without effect: {', '.join(unused)} (method=foster trains)")
-    if plan.given_listener:
-        plan.given_listener(_planned(plan, classifier))
+    plan.listener(_planned(plan))
     found, new_features, files = compute_features(plan, classifier, quota)
     class_names, num_classes = found.class_names, len(found.class_names)
     with one_thread():
@@ -128,27 +123,13 @@ def frozen_network(choice: BackboneChoice, resizing: Resizing) -> tuple[Network,
     return Network([backbone], RootHead(backbone.feature_size, 0)), preprocessing
 
 
-def _planned(plan: Plan, classifier: Classifier) -> events.LearnPlanned:
-    """The plan with the estimated time to compute features, measured on some of the photos; 0 seconds if there are only
-    a few."""
-    photos, known, size = plan.photos, plan.known, plan.resizing
+def _planned(plan: Plan) -> events.LearnPlanned:
+    photos, known = plan.photos, plan.known
     new = [name for name in photos.class_names if name not in known]
     beside = f"; {counted(len(known), 'class')} known" if known else ""
-    seconds = 0.0
-    if len(photos) > 4 * TIMED_PHOTOS:
-        items = photos.items[:: len(photos) // TIMED_PHOTOS][:TIMED_PHOTOS]
-        num_at_once = inference_batch_size(size.size, classifier.device) * torch.get_num_threads()
-        for _ in range(2):  # the second time counts: in the first, memory is allocated and kernels are chosen
-            began = time.monotonic()
-            images = [image for batch in decoded(items, size) for image in batch.results]
-            seconds = (time.monotonic() - began) * len(photos) / len(items)
-            if images:
-                began = time.monotonic()
-                classifier.features(torch.stack(images)[torch.arange(num_at_once) % len(images)])
-                seconds += (time.monotonic() - began) * len(photos) / num_at_once
     what = f"{counted(len(photos), 'photo')}{beside}"
     lines = plan.lines(new, what, "pretrained, frozen", "the head is computed from the features of all photos")
-    return events.LearnPlanned(lines, seconds)
+    return events.LearnPlanned(lines)
 
 
 class Seen(NamedTuple):
@@ -179,6 +160,7 @@ def compute_features(
     unreadable: list[Unreadable] = []
 
     def see(picture: Image.Image) -> Seen:
+        plan.stop.raise_if_set()  # a batch of large photos takes long
         image = resizing(picture)
         return Seen(image, image_id(image), _encoded(picture, image, resizing) if quota else b"")
 

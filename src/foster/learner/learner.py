@@ -143,7 +143,6 @@ class Learner:
         listener: Listener | None = None,
         stop: StopRequest | None = None,
         work_folder: str | Path | WorkFolder | None = None,
-        minutes: float | None = None,
         **changes: Any,
     ) -> LearnReport:
         """Learn a folder with a subfolder a class, a CSV of path and label, or images with `labels`. Returns a report
@@ -155,8 +154,8 @@ class Learner:
         `training="fast"`.
 
         With a `work_folder`, progress is saved there from time to time, and the same call continues after an
-        interruption. The folder is removed when the learn ends, unless it is a WorkFolder that is still open. `minutes`
-        fits the training to a time. A `listener` gets the plan with its estimated time, and then the progress.
+        interruption. The folder is removed when the learn ends, unless it is a WorkFolder that is still open. A
+        `listener` gets the plan, and then the progress.
         """
         settings = self.settings
         if changes:
@@ -164,8 +163,7 @@ class Learner:
         photos = find_photos(source, labels)
         check_engine(settings.engine, settings.device)
         with opened(work_folder) as work, explained_memory_errors(find_device(settings.device)):
-            given: dict[str, Any] = {"minutes": minutes, "listener": listener, "stop": stop, "work": work}
-            plan = make_plan(self.knowledge, settings, photos, self._backbone, **given)
+            plan = make_plan(self.knowledge, settings, photos, self._backbone, listener=listener, stop=stop, work=work)
             learn = learn_in_closed_form if plan.settings.method == CLOSED_FORM else learn_by_training
             knowledge, report = learn(plan)
         decided = {"method": knowledge.method, "backbone": knowledge.backbone, "image_size": knowledge.resizing.size}

@@ -5,17 +5,15 @@ backbone; rows of its head are combined or removed.
 """
 
 import itertools
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from foster.bundle.folder import ImageFiles
-from foster.bundle.history import FORGOTTEN
+from foster.bundle.history import with_names, without_names
 from foster.data.images import ImageSet, concatenate
 from foster.data.photos.decode import ImageError, decode_photo, image_id
 from foster.data.photos.find import class_name, folder_name
@@ -68,8 +66,7 @@ def rename(knowledge: Knowledge, old: str, new: str) -> tuple[Knowledge, MendRep
     if name in knowledge.class_names:
         raise DataError(f"there is a class '{name}' already; merge makes one class of two")
     names = [name if k == class_id else known for k, known in enumerate(knowledge.class_names)]
-    history = tuple(_with_names(entry, {old: name}) for entry in knowledge.history)
-    renamed = replace(knowledge, class_names=tuple(names), history=history)
+    renamed = replace(knowledge, class_names=tuple(names), history=with_names(knowledge.history, {old: name}))
     # The history does not keep the old name.
     return renamed.with_entry({"renamed": {name: name}}), MendReport(renamed={old: name})
 
@@ -104,7 +101,7 @@ def forget(knowledge: Knowledge, settings: LearnerSettings, names: Sequence[str]
     )
     report = MendReport({}, forgotten=names, is_estimated=is_estimated)
     after, report = _regrouped(knowledge, settings, regrouping, report)
-    return _without_names(after, set(names)), report
+    return replace(after, history=without_names(after.history, names, after.class_names)), report
 
 
 def remove_photos(
@@ -232,51 +229,6 @@ def files_together(
         turns = itertools.chain.from_iterable(itertools.zip_longest(*members))
         result.append(members[0] if len(members) == 1 else tuple(dict(filter(None, turns)).items())[:quota])
     return result
-
-
-def _without_names(knowledge: Knowledge, names: set[str]) -> Knowledge:
-    """The same without these names, or earlier names of the same classes, in its history."""
-    gone = set(names)
-    for entry in reversed(knowledge.history):
-        gone |= {old for old, new in entry.get("renamed", {}).items() if new in gone}
-    gone -= set(knowledge.class_names)
-    return replace(knowledge, history=tuple(_with_names(entry, dict.fromkeys(gone)) for entry in knowledge.history))
-
-
-def _with_names(entry: Mapping[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
-    """An entry of a history with changed class names, without the facts of a class whose name becomes None."""
-
-    def of_keys(table: Mapping[str, Any]) -> dict[str, Any]:
-        return {new: value for key, value in table.items() if (new := names.get(key, key)) is not None}
-
-    def of_list(listed: Sequence[str]) -> list[str]:
-        return [new for name in listed if (new := names.get(name, name)) is not None]
-
-    result = dict(entry)
-    if "new_classes" in entry:
-        result["new_classes"] = of_list(entry["new_classes"])
-    if "more_of" in entry:
-        result["more_of"] = of_keys(entry["more_of"])
-    if "checks" in entry:
-        result["checks"] = {
-            kind: {**check, "classes": of_keys(check.get("classes", {}))} for kind, check in entry["checks"].items()
-        }
-    if "renamed" in entry:
-        changed = of_keys(entry["renamed"])
-        result["renamed"] = {old: new for old, name in changed.items() if (new := names.get(name, name)) is not None}
-    if "forgotten" in entry:
-        result["forgotten"] = [names.get(name, name) or FORGOTTEN for name in entry["forgotten"]]
-    if "source" in entry:
-        result["source"] = _source_with_names(str(entry["source"]), names)
-    return result
-
-
-def _source_with_names(source: str, names: Mapping[str, str | None]) -> str:
-    """The name of a folder with class names changed; FORGOTTEN if it contains the name of a forgotten class."""
-    for old, new in names.items():
-        if old.casefold() in source.casefold():
-            source = FORGOTTEN if new is None else new.join(re.split(re.escape(old), source, flags=re.IGNORECASE))
-    return source
 
 
 def _new_name(text: str, origin: str) -> str:

@@ -62,16 +62,15 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The arguments of a `learn` (photos, limits, listener, work folder), and the choices before photos are read: the
-    size of the images, the backbone, and `settings.method`, which is no longer `auto`."""
+    """The arguments of a `learn` (photos, listener, work folder), and the choices before photos are read: the size of
+    the images, the backbone, and `settings.method`, which is no longer `auto`."""
 
     before: Knowledge | None
     settings: LearnerSettings
     photos: Photos
     resizing: Resizing
     backbone: BackboneChoice
-    minutes: float | None
-    given_listener: events.Listener | None
+    listener: events.Listener
     stop: StopRequest
     work: WorkFolder | None
     began: float
@@ -86,10 +85,6 @@ class Plan:
     def trained(self) -> Knowledge | None:
         """The knowledge before this `learn`, if its network was trained; None for a closed form."""
         return None if self.before is None or self.before.is_closed_form else self.before
-
-    @property
-    def listener(self) -> events.Listener:
-        return self.given_listener or _pass_on_warnings
 
     @property
     def augmentation(self) -> Augmentation:
@@ -145,7 +140,6 @@ def make_plan(
     photos: Photos,
     backbone: ModuleLike | None = None,
     *,
-    minutes: float | None = None,
     listener: events.Listener | None = None,
     stop: StopRequest | None = None,
     work: WorkFolder | None = None,
@@ -177,7 +171,8 @@ def make_plan(
         wanted = method_class(method).backbone_name(wanted)
     choice = choose_backbone(wanted, resizing.size, settings.weights)
     settings = settings.model_copy(update={"method": method})
-    return Plan(before, settings, photos, resizing, choice, minutes, listener, stop or StopRequest(), work, began)
+    listener, stop = listener or _pass_on_warnings, stop or StopRequest()
+    return Plan(before, settings, photos, resizing, choice, listener, stop, work, began)
 
 
 def _pass_on_warnings(event: events.Event) -> None:

@@ -1,27 +1,31 @@
-"""A `learn` whose network is trained, in the order in which it happens: plan, forecast the time, train, measure.
+"""A `learn` whose network is trained, in the order in which it happens: plan, train, measure.
 
 The earlier knowledge is not changed: a new one is returned.
 """
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from foster import events
-from foster.data.images import ImageSet, concatenate, digest, images_digest
+from foster.data.images import ImageSet, Stack, concatenate, digest, images_digest
 from foster.data.memory import ExemplarMemory
+from foster.data.photos.decode import Resizing
 from foster.data.task import Task
+from foster.errors import SettingsError
 from foster.evaluation.metrics import evaluate
-from foster.evaluation.predict import DryRunInference, ranks
+from foster.evaluation.predict import ranks
 from foster.experiment.engine import build_engine, engine_settings
-from foster.experiment.plan import planned_phases
 from foster.learner.calibration import fit_temperature, probabilities
+from foster.learner.classifier import Classifier
+from foster.learner.closed_form import READ_AT_ONCE, frozen_network, stored_features
 from foster.learner.familiarity import Familiarity
 from foster.learner.feature_store import FeatureStore
 from foster.learner.knowledge import KeptImages, Knowledge
@@ -31,37 +35,27 @@ from foster.learner.training_plan import TrainingPlan, kept_held_out, plan_train
 from foster.methods import method_class
 from foster.methods.base import Context, Method, checked_phases
 from foster.methods.refresh import phases_of, trains_phases
+from foster.networks.adapted import choose_backbone
 from foster.networks.statistics import discriminants_of_few
-from foster.training.engine import Engine
+from foster.settings.learner_defaults import PRETRAINED, frozen_side_for
+from foster.system.signals import StopRequest
+from foster.training.engine import Engine, find_device
 from foster.training.memory_errors import explained_memory_errors
-from foster.training.phase import Evaluate, Phase
-from foster.training.task import TaskState, Trainer, seconds_an_epoch
-
-MEASURED_SECONDS = 2.0
-"""How long the steps of each phase are timed if the schedules are fitted to a time."""
-
-NUM_FROZEN = 8
-"""The number of images on which the features for the closed form are timed."""
+from foster.training.phase import Evaluate
+from foster.training.task import TaskState, Trainer
 
 
 def learn_by_training(chosen: Plan) -> tuple[Knowledge, LearnReport]:
     """Learn the classes of the photos by the phases of a method."""
     plan = plan_training(chosen)
+    plan.listener(events.LearnPlanned(plan.summary()))
     engine = _engine(plan)
     with explained_memory_errors(engine.device, plan.batch_size):
         method = _method(plan, engine)
         exemplars = method.memory.exemplars(plan.class_names)
         task = Task(len(plan.task_sizes), plan.num_known, plan.num_new, plan.train, exemplars)
-        if plan.given_listener or plan.minutes is not None:
-            ahead = forecast(plan, method, task, engine)
-            if plan.minutes is not None:
-                scale = fitted_scale(plan, ahead, plan.minutes)
-                ahead = ahead.scaled(scale / plan.epochs_factor)
-                plan = replace(plan, settings=plan.settings.model_copy(update={"epochs_scale": scale}))
-                method = _method(plan, engine)
-            plan.listener(events.LearnPlanned(plan.summary(), ahead.training + ahead.beside))
-        report, seconds_before = train(plan, method, task, engine)
-        return outcome(plan, method, report, engine, seconds_before)
+        trained = train(plan, method, task, engine)
+        return outcome(plan, method, trained, engine)
 
 
 def _engine(plan: TrainingPlan) -> Engine:
@@ -86,84 +80,20 @@ def _method(plan: TrainingPlan, engine: Engine) -> Method[Any]:
     return method
 
 
-class Forecast(NamedTuple):
-    """The epochs of each phase and the estimated seconds of one epoch, and the seconds of everything that is not
-    training."""
+class Trained(NamedTuple):
+    """The epochs of every phase, and of every variant of the method the accuracy on held-out images."""
 
-    phases: tuple[tuple[int, float], ...]
-    beside: float
-
-    @property
-    def training(self) -> float:
-        return sum(epochs * seconds for epochs, seconds in self.phases)
-
-    def scaled(self, factor: float) -> "Forecast":
-        """With `factor` times as many epochs of each phase, one at least."""
-        phases = ((max(1, round(factor * epochs)), seconds) for epochs, seconds in self.phases)
-        return self._replace(phases=tuple(phases))
+    epochs: Mapping[str, int]
+    accuracies: Mapping[str, float]
+    seconds_before: float
+    """The seconds of earlier attempts, which were interrupted."""
 
 
-def forecast(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -> Forecast:
-    """Time one batch of each phase, of its network's inference and of the closed form, on a copy of the method."""
-    sample = task.training.select(torch.arange(plan.batch_size) % plan.num_training_images)
-    actor = copy.copy(method)
-    actor.memory = method.memory.borrowed()
-    infer = DryRunInference(lambda network: engine.infer(network, sample.stack[:1]))
-    # Random exemplars: which images are remembered makes no difference here, and choosing by features takes time.
-    actor.context = replace(method.context, infer=infer, selection="random")
-    if plan.trained is not None:
-        actor.network = copy.deepcopy(method.network)
-    seconds_a_step: list[float] = []
-    seconds_an_image: list[float] = []
-
-    def look_at(phase: Phase) -> None:
-        place = (task.index, engine, plan.augmentation, plan.batch_size)
-        measured_seconds = MEASURED_SECONDS if plan.minutes is not None else 0.0
-        seconds_a_step.append(seconds_an_epoch(phase, sample, *place, measured_seconds))
-        seconds_an_image.append(_seconds_of(lambda: engine.infer(phase.network, sample.stack), engine) / len(sample))
-
-    with torch.random.fork_rng(devices=[]):
-        phases = planned_phases(checked_phases(actor, phases_of(actor, task)), plan.batch_size, look_at)
-    timed = (
-        (phase.epochs, seconds * phase.steps / phase.epochs)
-        for phase, seconds in zip(phases, seconds_a_step, strict=True)
-    )
-    # After each phase, all images are inferred twice: to measure, and to choose or describe those that are kept.
-    beside = 2 * (plan.num_training_images + len(plan.held_out)) * sum(seconds_an_image)
-    if frozen := plan.frozen_features:
-        some = sample.stack[:NUM_FROZEN]
-        frozen(some)  # the first time takes longer
-        beside += (len(plan.train) + len(plan.held_out)) * _seconds_of(lambda: frozen(some), engine) / len(some)
-    return Forecast(tuple(timed), beside)
-
-
-def _seconds_of(work: Callable[[], object], engine: Engine) -> float:
-    began = time.monotonic()
-    work()
-    if engine.device.type == "cuda":
-        torch.cuda.synchronize(engine.device)
-    return time.monotonic() - began
-
-
-def fitted_scale(plan: TrainingPlan, ahead: Forecast, minutes: float) -> float:
-    """The `epochs_scale` with which the learn ends `minutes` after it began; never more than the published epochs."""
-    saved: float | None = plan.work.setting("epochs_scale") if plan.work else None  # of the same learn, interrupted
-    if saved is not None:
-        return saved
-    left = 60 * minutes - (time.monotonic() - plan.began) - ahead.beside
-    share = max(0.0, left) / max(ahead.training, 1e-6)
-    return round(min(1.0, max(1e-4, plan.epochs_factor * share)), 4)
-
-
-def train(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -> tuple[LearnReport, float]:
-    """Train the method, from the beginning or from the checkpoint in the work folder.
-
-    Returns the report, with the epochs of every phase and the accuracy of every variant on held-out images, and the
-    seconds of earlier attempts."""
+def train(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -> Trained:
+    """Train the method, from the beginning or from the checkpoint in the work folder."""
     work, settings, listener, num_tasks = plan.work, plan.settings, plan.listener, len(plan.task_sizes) + 1
     start = fingerprint(plan) if work else {}
     state = (work.progress(start, listener) if work else None) or TaskState(task.index)
-    seconds_before = state.seconds_before
     minutes, seed = settings.checkpoint_minutes, settings.seed
     trainer = Trainer(engine, plan.augmentation, plan.batch_size, seed, listener, plan.stop, minutes, num_tasks)
     trainer.stop_if_requested()
@@ -178,7 +108,7 @@ def train(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -
     if state.phase:
         listener(state.resumed)
     epochs = trainer.learn(checked_phases(method, phases_of(method, task)), state, note_accuracy, save)
-    return replace(plan.report, epochs=epochs, variants=accuracies), seconds_before
+    return Trained(epochs, accuracies, state.seconds_before)
 
 
 def fingerprint(plan: TrainingPlan) -> dict[str, Any]:
@@ -214,11 +144,9 @@ def class_accuracy(images: ImageSet, answers: Tensor) -> float:
     return compare("held-out", images.labels, None, answers, images.class_names, 0).accuracy or 0.0
 
 
-def outcome(
-    plan: TrainingPlan, method: Method[Any], report: LearnReport, engine: Engine, seconds_before: float
-) -> tuple[Knowledge, LearnReport]:
+def outcome(plan: TrainingPlan, method: Method[Any], trained: Trained, engine: Engine) -> tuple[Knowledge, LearnReport]:
     """The knowledge after the training, calibrated and with its history, and the complete report."""
-    before, trained = plan.before, plan.trained
+    before, earlier = plan.before, plan.trained
     after = Knowledge(
         class_names=plan.class_names,
         task_sizes=(*plan.task_sizes, plan.num_new) if trains_phases(method, plan.num_new) else plan.task_sizes,
@@ -229,8 +157,8 @@ def outcome(
         exemplars=KeptImages.of_memory(method.memory, len(plan.class_names), plan.resizing),
         held_out=KeptImages(kept_held_out(plan.held_out, plan.quotas[1]), plan.resizing),
         # If nothing is held out, the earlier calibration is better than none.
-        temperature=trained.temperature if trained else 1.0,
-        num_calibration_images=trained.num_calibration_images if trained else 0,
+        temperature=earlier.temperature if earlier else 1.0,
+        num_calibration_images=earlier.num_calibration_images if earlier else 0,
         history=before.history if before else (),
     )
     classifier = after.classifier(engine.device)
@@ -240,7 +168,7 @@ def outcome(
         num_images = len(plan.held_out)
         after = replace(after, temperature=temperature, num_calibration_images=num_images, familiarity=familiarity)
     checks = _checks(plan, scores, classifier.all_scores(plan.exemplars_before.stack), engine)
-    variants, result = dict(report.variants), method.result_name
+    variants, result = dict(trained.accuracies), method.result_name
     measured = next((check.accuracy for check in checks if check.kind == "held-out"), None)
     if measured is not None:
         variants[result] = measured
@@ -248,12 +176,13 @@ def outcome(
     if beside is not None:
         variants[CLOSED_FORM_VARIANT] = beside
     report = replace(
-        report,
+        plan.report,
         num_trained=len(plan.train),
         num_held_out=len(plan.new_held_out),
         num_exemplars=after.exemplars.num_images,
-        seconds=round(time.monotonic() - plan.began + seconds_before, 1),
+        seconds=round(time.monotonic() - plan.began + trained.seconds_before, 1),
         temperature=after.temperature,
+        epochs=trained.epochs,
         variants=variants,
         result=result,
         checks=checks,
@@ -291,18 +220,49 @@ def _familiarity(plan: TrainingPlan, method: Method[Any], held_out: Tensor, engi
 def _closed_form_beside(plan: TrainingPlan) -> tuple[FeatureStore | None, float | None]:
     """Frozen features and sums of all photos learned so far, and the accuracy of their closed form on held-out images;
     None if there is no pretrained backbone, or no sums over earlier photos."""
-    known, features_of = plan.before, plan.frozen_features
-    if features_of is None or (known is not None and known.store is None):
+    before, classifier = plan.before, _frozen_classifier(plan)
+    if classifier is None or (before is not None and before.store is None):
         return None, None
-    of_held_out = features_of(plan.held_out.stack)
-    store = known.store if known and known.store else FeatureStore.empty(of_held_out.shape[1])
+    of_held_out = _frozen_features(classifier, plan.held_out.stack, plan.stop)
+    store = before.store if before and before.store else FeatureStore.empty(of_held_out.shape[1])
     stored, ids = store.entries(), plan.train.stack.ids()
     fresh = [k for k, entry in enumerate(zip(plan.train.labels.tolist(), ids, strict=True)) if entry not in stored]
     images = plan.train.select(torch.tensor(fresh, dtype=torch.int64))
+    features = _frozen_features(classifier, images.stack, plan.stop)
     per_class, num_classes = plan.settings.features_per_class, len(plan.class_names)
-    store = store.added(features_of(images.stack), images.labels, [ids[k] for k in fresh], num_classes, per_class)
+    store = store.added(features, images.labels, [ids[k] for k in fresh], num_classes, per_class)
     if not len(plan.held_out):
         return store, None
     weight, bias = discriminants_of_few(store.statistics)
     answers = (of_held_out.double() @ weight.T + bias).argmax(1)
     return store, class_accuracy(plan.held_out, answers)
+
+
+def _frozen_classifier(plan: TrainingPlan) -> Classifier | None:
+    """The frozen network of a learn in closed form: with this learn's backbone if it is pretrained, else with the
+    default one. None if the pretrained weights are not there."""
+    choice, resizing = plan.backbone, plan.resizing
+    if not choice.is_pretrained:
+        # The same size on every device: features of several learns are added up.
+        side = frozen_side_for(on_gpu=False)
+        resizing = Resizing(side, side)
+        choice = choose_backbone(PRETRAINED, resizing.size)
+    try:
+        network, preprocessing = frozen_network(choice, resizing)
+    except SettingsError:  # a bundle has only the name of a file of weights
+        return None
+    return Classifier(network, preprocessing).to(find_device(plan.settings.device))
+
+
+def _frozen_features(classifier: Classifier, images: Stack, stop: StopRequest) -> Tensor:
+    """The features of images as a learn in closed form would store them."""
+    size = classifier.image_size
+    parts = [torch.empty(0, classifier.network.feature_size).half()]
+    for chunk in images.split(READ_AT_ONCE) if len(images) else ():
+        stop.raise_if_set()
+        seen: Stack | Tensor = chunk
+        if chunk.shape[2:] != size:
+            pixels = chunk.on_device(torch.device("cpu"))
+            seen = functional.interpolate(pixels, size, mode="bilinear", antialias=True)
+        parts.append(stored_features(classifier.features(seen)))
+    return torch.cat(parts)

@@ -2,14 +2,13 @@
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from foster import events
 from foster.bundle.folder import ImageFiles
@@ -17,18 +16,14 @@ from foster.bundle.manifest import Preprocessing
 from foster.data.download import Follower
 from foster.data.herding import positions_by_class
 from foster.data.images import ImageSet, Stack, as_stack, concatenate
-from foster.data.photos.decode import Resizing
 from foster.data.photos.reading import learner_loader, read_for_training
 from foster.errors import DataError, SettingsError
 from foster.experiment.engine import place_for_photos
-from foster.learner.classifier import Classifier
-from foster.learner.closed_form import READ_AT_ONCE, frozen_network, stored_features
 from foster.learner.knowledge import Knowledge, no_images
 from foster.learner.plan import Plan, quotas
 from foster.learner.reports import LearnReport
-from foster.networks.adapted import choose_backbone
 from foster.networks.network import Backbone
-from foster.settings.learner_defaults import PRETRAINED, batch_size_for, frozen_side_for
+from foster.settings.learner_defaults import batch_size_for
 from foster.settings.method import MethodSettings
 from foster.system.counts import counted
 from foster.training.engine import find_device
@@ -97,11 +92,6 @@ class TrainingPlan(Plan):
         return -(-self.num_training_images // self.batch_size)
 
     @property
-    def epochs_factor(self) -> float:
-        """The factor on the method's published epochs."""
-        return self.settings.epochs_factor(self.steps_per_epoch, self.backbone.is_pretrained)
-
-    @property
     def options(self) -> MethodSettings:
         """The method's settings with the epochs and learning rates of this learn."""
         return self.settings.scaled_options(self.steps_per_epoch, self.backbone.is_pretrained, self.batch_size)
@@ -131,34 +121,6 @@ class TrainingPlan(Plan):
     def task_sizes(self) -> tuple[int, ...]:
         return self.trained.task_sizes if self.trained else ()
 
-    @cached_property
-    def frozen_features(self) -> Callable[[Stack], Tensor] | None:
-        """A function that computes the features of images as a learn in closed form would store them: with this learn's
-        backbone if it is pretrained, else with the default one. None if the pretrained weights are not there."""
-        choice, resizing = self.backbone, self.resizing
-        if not choice.is_pretrained:
-            # The same size on every device: features of several learns are added up.
-            side = frozen_side_for(on_gpu=False)
-            resizing = Resizing(side, side)
-            choice = choose_backbone(PRETRAINED, resizing.size)
-        try:
-            network, preprocessing = frozen_network(choice, resizing)
-        except SettingsError:  # a bundle has only the name of a file of weights
-            return None
-        classifier = Classifier(network, preprocessing).to(find_device(self.settings.device))
-
-        def features_of(images: Stack) -> Tensor:
-            parts = [torch.empty(0, network.feature_size).half()]
-            for chunk in images.split(READ_AT_ONCE) if len(images) else ():
-                seen: Stack | Tensor = chunk
-                if chunk.shape[2:] != resizing.size:
-                    pixels = chunk.on_device(torch.device("cpu"))
-                    seen = functional.interpolate(pixels, resizing.size, mode="bilinear", antialias=True)
-                parts.append(stored_features(classifier.features(seen)))
-            return torch.cat(parts)
-
-        return features_of
-
 
 def plan_training(plan: Plan) -> TrainingPlan:
     """Check the settings, then read all photos, leave out those that are kept already, and hold out a part of every
@@ -174,9 +136,8 @@ def plan_training(plan: Plan) -> TrainingPlan:
     _check(plan)
     place, folder = place_for_photos(settings.engine)
     loader = learner_loader(plan.resizing, find_device(settings.device), place, folder, settings.max_unreadable)
-    listener = plan.given_listener or events.ignore
     # Without warnings: photos that cannot be read are in the report.
-    quiet = Follower(lambda event: None if isinstance(event, events.Warned) else listener(event), plan.stop)
+    quiet = Follower(lambda event: None if isinstance(event, events.Warned) else plan.listener(event), plan.stop)
     loader = replace(loader, follower=quiet)
     read = read_for_training(photos, plan.resizing, loader)
     stored = before.held_out.entries() | before.exemplars.entries() if before else set()

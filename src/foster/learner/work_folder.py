@@ -101,14 +101,6 @@ class WorkFolder:
     def _features_file(self, key: str) -> Path:
         return self.checkpoints.folder / f"features-{key}.safetensors"
 
-    def setting(self, key: str) -> Any:
-        """The value of a setting in the interrupted `learn`; None if there is none."""
-        checkpoint = self.checkpoints.load(lambda message: None)
-        if checkpoint is None:
-            return None
-        with explained_misfit():
-            return checkpoint.state["learning"]["settings"].get(key)
-
 
 def opened(folder: str | Path | WorkFolder | None) -> AbstractContextManager[WorkFolder | None]:
     """Open a folder for one `learn`; a WorkFolder that is already open stays open afterwards."""

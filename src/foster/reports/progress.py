@@ -44,8 +44,10 @@ class _Progress:
     Unknown events are ignored. A closed stream does not stop a run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._state = RunState()
+        self._clock = clock
+        self._reading, self._reading_since = events.Decoding("", 0, 0), 0.0
 
     def __call__(self, event: Event) -> None:
         self._state.add(event)
@@ -53,6 +55,14 @@ class _Progress:
             for line, style in lasting_lines(event, self._state):
                 self._say(line, style)
             self._follow(event)
+
+    def _left(self, event: events.Decoding) -> str:
+        """The time left of reading photos, by the pace since the first event about them; empty at the first."""
+        if event.what != self._reading.what or event.num_done <= self._reading.num_done:
+            self._reading, self._reading_since = event, self._clock()
+            return ""
+        pace = (self._clock() - self._reading_since) / (event.num_done - self._reading.num_done)
+        return f"{duration(pace * (event.num_total - event.num_done))} left"
 
     def _say(self, line: str, style: str = "") -> None:
         """Show a line that stays."""
@@ -67,9 +77,8 @@ class LineProgress(_Progress):
     """Plain lines: start and end of each phase, progress from time to time, and every evaluation."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
+        super().__init__(clock)
         self._stream = stream
-        self._clock = clock
         self._last_line = 0.0
 
     def _follow(self, event: Event) -> None:
@@ -95,8 +104,10 @@ class LineProgress(_Progress):
                 elif self._is_due() or event.num_received == event.num_total:
                     self._say(f"downloading {event.name}: {received_text(event)}")
             case events.Decoding():
+                left = self._left(event)
                 if event.num_done < event.num_total and self._is_due():
-                    self._say(f"reading {event.what}: {event.num_done:,} of {event.num_total:,}")
+                    done = f"{event.num_done:,} of {event.num_total:,}"
+                    self._say(f"reading {event.what}: {f'{done}, {left}' if left else done}")
 
     def _is_due(self) -> bool:
         return self._clock() - self._last_line >= SECONDS_BETWEEN_LINES
@@ -160,7 +171,8 @@ class TerminalProgress(_Progress):
                 self._show(f"downloading {event.name}", total=event.num_total or 1, completed=done, count=amount)
             case events.Decoding():
                 count = f"{event.num_done:,}/{event.num_total:,}"
-                self._show(f"reading {event.what}", total=event.num_total, completed=event.num_done, count=count)
+                total, done, left = event.num_total, event.num_done, self._left(event)
+                self._show(f"reading {event.what}", total=total, completed=done, count=count, left=left)
             case events.RunEnded():
                 self._show("done")
 
@@ -194,8 +206,7 @@ def lasting_lines(event: Event, state: RunState) -> list[tuple[str, str]]:
         case events.RunResumed():
             return [(resumed_text(event, state), "")]
         case events.LearnPlanned():
-            measured = [f"about {duration(event.seconds)}, measured on a few steps"] if event.seconds else []
-            return [(line, "") for line in (*event.lines, *measured)]
+            return [(line, "") for line in event.lines]
         case events.Evaluated():
             return [(evaluated_text(event, state), "green")]
         case events.PhotosDecoded():

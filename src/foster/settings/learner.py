@@ -177,11 +177,6 @@ def learner_settings(
     """
     before: dict[str, Any] = {} if base is None else base.complete()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    if "epochs" in changes or any(override.partition("=")[0].strip() == "epochs" for override in overrides):
-        raise SettingsError(
-            "epochs: a learner has no such setting; --minutes M (in Python minutes=M) fits the training to a time, and "
-            f"epochs_scale=F multiplies the published epochs (in {origin})"
-        )
     overrides = import_plugins(changes, overrides, (), origin)
     recipes, overrides = take_recipes(overrides, changes.pop("recipe", None))
     has_parts = any(override.lstrip().startswith("augmentation.") for override in overrides)

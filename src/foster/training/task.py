@@ -32,8 +32,8 @@ the same steps, saved or not, so that a resumed run has the same rounding as an 
 CHANGING = ("fit", "optimizer", "teachers")
 """The parts of a checkpoint that change with every step."""
 
-MEASURED_EPOCHS = (4, 40)
-"""The fewest and the most short epochs in a measurement of a phase's speed."""
+MEASURED_EPOCHS = 4
+"""The number of short epochs in a measurement of a phase's speed. The first and the last are not timed."""
 
 
 class _Position(Document):
@@ -209,26 +209,25 @@ def seconds_an_epoch(
     engine: Engine,
     augmentation: Augmentation,
     batch_size: int,
-    measured_seconds: float = 0.0,
 ) -> float:
-    """The measured time of an epoch of `data` in this phase, averaged over about `measured_seconds`.
+    """The measured time of an epoch of `data` in this phase.
 
-    The first epoch is not timed: it allocates memory and selects kernels. The measurement trains the network, which
-    must not be used afterwards.
+    The first epoch is not timed: it allocates memory and selects kernels. The last one ends after a step. The
+    measurement trains the network, which must not be used afterwards.
     """
     began: list[float] = []
-    stop, (fewest, most) = StopRequest(), MEASURED_EPOCHS
+    stop = StopRequest()
 
     def on_epoch(epoch: int) -> None:
         if engine.device.type == "cuda":
             torch.cuda.synchronize(engine.device)
         began.append(time.monotonic())
-        if len(began) >= fewest and began[-1] - began[1] >= measured_seconds:
+        if len(began) == MEASURED_EPOCHS:
             stop.set()
         if phase.on_epoch is not None:
             phase.on_epoch(epoch)
 
-    schedule = FitSettings(epochs=most, learning_rate=1e-6)
+    schedule = FitSettings(epochs=MEASURED_EPOCHS, learning_rate=1e-6)
     trainer = Trainer(engine, augmentation, batch_size, 0, events.ignore, stop, 0.0, task + 1)
     with suppress(Stopped):
         trainer.train(replace(phase, data=data, fit=schedule, on_epoch=on_epoch), TaskState(task), None)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from photo_folders import files_of, photo, write_classes, write_photos
 from PIL import Image
 
@@ -17,7 +18,7 @@ from foster.data.download import Follower
 from foster.data.memory import ExemplarMemory
 from foster.data.photos import reading
 from foster.data.photos import store as store_module
-from foster.data.photos.decode import Resizing, typical_side
+from foster.data.photos.decode import Resizing, file_pixels, typical_side
 from foster.data.photos.find import Unreadable, find_photos
 from foster.data.photos.reading import (
     learner_loader,
@@ -27,7 +28,7 @@ from foster.data.photos.reading import (
     typical_photo_side,
 )
 from foster.data.photos.stack import PhotoStack, num_strata, strata
-from foster.data.photos.store import NUM_STRATA, Decoded, PhotoLoader, PhotoStore, owners_of
+from foster.data.photos.store import LOADED_TOGETHER, NUM_STRATA, Decoded, PhotoLoader, PhotoStore, owners_of
 from foster.errors import DataError, FolderError
 from foster.settings.augmentation import Augmentation
 from foster.system.processes import ProcessGroup
@@ -229,11 +230,20 @@ def test_a_task_without_a_readable_photo_is_refused() -> None:
         photos.is_readable()
 
 
-def test_reading_stops_when_it_is_asked_to(folder: Path) -> None:
-    follower = Follower()
-    follower.stop.set()
+def test_reading_stops_after_the_photos_at_hand_when_it_is_asked_to(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower, decoded, files = Follower(), list[int](), files_of(folder)
+
+    def decode(content: bytes, short_side: int) -> NDArray[np.uint8]:
+        decoded.append(short_side)
+        follower.stop.set()
+        return file_pixels(content, short_side)
+
+    monkeypatch.setattr(store_module, "file_pixels", decode)
     with pytest.raises(Stopped):
-        PhotoStack.of(files_of(folder), PhotoLoader(32, 40, follower=follower)).is_readable()
+        PhotoStack.of(files, PhotoLoader(32, 40, follower=follower)).is_readable()
+    assert 0 < len(decoded) <= -(-len(files) // LOADED_TOGETHER) < len(files)
 
 
 def test_a_name_that_is_no_unicode_leads_to_its_file(tmp_path: Path) -> None:

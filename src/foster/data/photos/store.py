@@ -234,8 +234,6 @@ class PhotoStore:
         began, num_done, num_bytes, place = time.monotonic(), 0, 0, ""
         loader, follower, unreadable = self.loader, self.loader.follower, list[Unreadable]()
         for pieces in self._decoded(missing):
-            if process_group().is_alone:  # of several, another one may wait for this one's share
-                follower.stop.raise_if_set()
             for piece in pieces:
                 self.unreadable |= piece.unreadable
                 unreadable += [Unreadable(self.name(number), reason) for number, reason in piece.unreadable.items()]
@@ -271,6 +269,8 @@ class PhotoStore:
         """Some photos, decoded one after the other by the calling thread."""
         photos, unreadable = list[NDArray[np.uint8]](), dict[int, str]()
         for number in numbers.tolist():
+            if process_group().is_alone:  # of several, another one may wait for this one's share
+                self.loader.follower.stop.raise_if_set()
             try:
                 photos.append(self._pixels_of(number))
                 continue
