@@ -147,7 +147,7 @@ class Outcome:
 
 def records_of(events: Path) -> list[dict[str, Any]]:
     """The lines of `events.jsonl` that are events."""
-    return [event.record() for event in FollowedRun("", events.parent).read_events()]
+    return [event.record() for event in FollowedRun(events.parent).read_events()]
 
 
 def outcome(path: Path) -> Outcome:

@@ -75,7 +75,7 @@ class RunArchive:
     @cached_property
     def epochs(self) -> list[EpochEnded]:
         """All epochs in order; for an epoch that was trained again after a crash, the later one."""
-        run = FollowedRun(self.name, self.folder)
+        run = FollowedRun(self.folder)
         run.read_events()
         return list(run.progress.trained.values())
 

@@ -44,7 +44,9 @@ class RunView(FollowedRun):
 
     def __init__(self, folder: Path, name: str = "", locked: Path | None = None) -> None:
         """`locked` is the folder that the writing process locks, if it is not `folder`."""
-        super().__init__(name or folder.absolute().name, folder)
+        super().__init__(folder)
+        self.name = name or folder.absolute().name
+        self.state = State.WAITING
         self._locked = locked or folder
 
     def look(self) -> None:
