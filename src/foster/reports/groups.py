@@ -35,8 +35,6 @@ class Group:
     Of runs that differ only in where and how they were computed, only the first is used.
     """
 
-    method: str
-    augmentation: str
     runs: tuple[RunResult, ...]
     changes: tuple[str, ...] = ()
     """The settings that are not those of the preset and the recipe, as `key=value`."""
@@ -46,6 +44,14 @@ class Group:
     """What makes the group incomparable, such as `(unfinished, 2 tasks)`."""
     repeated: tuple[RunResult, ...] = ()
     """Other runs with the same seeds, which are left out."""
+
+    @property
+    def method(self) -> str:
+        return self.runs[0].method
+
+    @property
+    def augmentation(self) -> str:
+        return self.runs[0].augmentation
 
     @property
     def recipe(self) -> str:
@@ -89,11 +95,6 @@ def keeps_all_images(method: str) -> bool:
     return METHOD_SETTINGS.get(method, MethodSettings).keeps_all_images
 
 
-def share_orders(groups: Iterable[Group]) -> bool:
-    """Whether all groups have runs of the same class orders. Otherwise their numbers cannot be compared."""
-    return len({frozenset(run.order for run in group.runs) for group in groups}) == 1
-
-
 def by_scenario(results: Iterable[RunResult], *, across_orders: bool = False) -> dict[str, list[Group]]:
     """The groups of each scenario, the best mean average first and unfinished runs last; scenarios in the order of
     their first run.
@@ -135,19 +136,18 @@ def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
     alike: dict[tuple[Any, ...], list[RunResult]] = {}
     for run, changes in sorted(zip(runs, changed, strict=True), key=lambda each: each[0].seed):
         order = None if across_orders else run.order
-        remark = _remark(run)
         # Two folders of photos may have the same scenario name. An unfinished run has only some of the classes.
         classes = frozenset(run.classes) if run.finished else None
-        key = (run.method, run.augmentation, json.dumps(changes), remark, order, run.recipe, run.classes_seen, classes)
+        shown = (_texts(changes, run.method), _texts(shared, run.method), _remark(run))
+        key = (shown, json.dumps(changes), run.method, run.augmentation, order, run.recipe, run.classes_seen, classes)
         alike.setdefault(key, []).append(run)
     groups = []
-    for (method, augmentation, changes, remark, *_), members in alike.items():
+    for (shown, *_), members in alike.items():
         once: dict[tuple[int, int | str | None], RunResult] = {}
         for run in members:
             once.setdefault((run.seed, run.order), run)
         repeated = tuple(run for run in members if run not in once.values())
-        shown = (_texts(json.loads(changes), method), _texts(shared, method), remark)
-        groups.append(Group(method, augmentation, tuple(once.values()), *shown, repeated))
+        groups.append(Group(tuple(once.values()), *shown, repeated))
     return groups
 
 
@@ -157,8 +157,7 @@ def run_names(runs: Sequence[RunResult]) -> list[str]:
     shared = _shared(runs, changed)
     names = []
     for run, changes in zip(runs, changed, strict=True):
-        texts, of_all = _texts(changes, run.method), _texts(shared, run.method)
-        names.append(Group(run.method, run.augmentation, (run,), texts, of_all).name)
+        names.append(Group((run,), _texts(changes, run.method), _texts(shared, run.method)).name)
     for parts in zip(*((run.augmentation, run.scenario, f"s{run.seeds}") for run in runs), strict=True):
         found = set(zip(names, parts, strict=True))
         several = {name for name in names if len([part for other, part in found if other == name]) > 1}
