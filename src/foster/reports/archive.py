@@ -54,10 +54,13 @@ class RunArchive:
         self.result = result
         self.method = result.method
         self.name = f"{self.method} {result.recipe}".rstrip()
-        self.scenario_name = result.scenario
         self.class_names, self.task_sizes = result.classes, result.task_sizes
         self.path = result.path.parent if (result.path.parent / SETTINGS).is_file() else result.path
         self._data = data
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, {self.result.scenario}"
 
     @property
     def folder(self) -> Path:
@@ -172,12 +175,11 @@ class BundleArchive:
     In closed form no image is held out: each photo is predicted by a classifier of all others (leave-one-out).
     """
 
-    scenario_name = ""
     kept_images = "kept photos"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.name = printable(folder.resolve().name)  # the link 'current' may lead to another bundle later
+        self.name = self.title = printable(folder.resolve().name)  # the link 'current' may lead to another bundle later
         self.manifest = read_manifest(folder)
         self.method = self.manifest.method
         self.class_names, self.task_sizes = self.manifest.classes, self.manifest.task_sizes

@@ -139,15 +139,15 @@ def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
         # Two folders of photos may have the same scenario name. An unfinished run has only some of the classes.
         classes = frozenset(run.classes) if run.finished else None
         shown = (_texts(changes, run.method), _texts(shared, run.method), _remark(run))
-        key = (shown, json.dumps(changes), run.method, run.augmentation, order, run.recipe, run.classes_seen, classes)
-        alike.setdefault(key, []).append(run)
+        facts = (json.dumps(changes), run.method, run.augmentation, order, run.recipe, run.classes_seen, classes)
+        alike.setdefault((*shown, *facts), []).append(run)
     groups = []
-    for (shown, *_), members in alike.items():
+    for (texts, of_all, remark, *_), members in alike.items():
         once: dict[tuple[int, int | str | None], RunResult] = {}
         for run in members:
             once.setdefault((run.seed, run.order), run)
         repeated = tuple(run for run in members if run not in once.values())
-        groups.append(Group(tuple(once.values()), *shown, repeated))
+        groups.append(Group(tuple(once.values()), texts, of_all, remark, repeated))
     return groups
 
 
