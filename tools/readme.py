@@ -12,7 +12,7 @@ from foster.errors import DataError, FosterError
 from foster.experiment.results import RunResult, read_result
 from foster.reports.groups import Group, by_scenario
 from foster.reports.tables import Grid, classifiers
-from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.methods import METHOD_SETTINGS, facts_of
 from foster.system.counts import ABSENT, mean_and_spread, size_text
 from published import ACIL, PUBLISHED, Published
 
@@ -65,8 +65,8 @@ class Row:
     @property
     def published(self) -> Published | None:
         """What the literature reports, where the group was trained and evaluated as that was."""
-        group, settings = self.group, METHOD_SETTINGS.get(self.group.method)
-        is_alike = settings is not None and group.augmentation == settings.published_augmentation and not group.recipe
+        group = self.group
+        is_alike = group.augmentation == facts_of(group.method).published_augmentation and not group.recipe
         return (
             PUBLISHED.get((self.scenario, group.method)) if is_alike and _is_main(group) and not group.changes else None
         )

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from foster.errors import DataError
 from foster.experiment.results import RunResult
-from foster.reports.groups import Group, comparable_groups, keeps_all_images
+from foster.reports.groups import Group, comparable_groups
 from foster.reports.style import (
     COLOURS,
     GROUND,
@@ -30,7 +30,7 @@ from foster.reports.style import (
     styled,
     wrapped,
 )
-from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.methods import METHOD_SETTINGS, facts_of
 
 LINE_STYLES = ("-", "-.", ":")
 """Line styles of the recipes of a method."""
@@ -283,5 +283,5 @@ def _curve(
         ),
         is_finished=all(run.finished for run in runs),
         has_average=has_average,
-        is_bound=keeps_all_images(runs[0].method),
+        is_bound=facts_of(runs[0].method).keeps_all_images,
     )

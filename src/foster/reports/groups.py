@@ -13,7 +13,7 @@ from foster.settings.augmentation import Augmentation
 from foster.settings.base import FREE_SETTINGS, MEMORY_KEYS, flat, method_section
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.method import MethodSettings
-from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.methods import METHOD_SETTINGS, facts_of
 from foster.settings.toml import packaged_names
 from foster.system.counts import counted
 from foster.system.output import printable
@@ -74,6 +74,11 @@ class Group:
         return all(run.finished for run in self.runs)
 
     @property
+    def is_bound(self) -> bool:
+        """Whether the method is trained on all images so far. It is a bound and is not compared with the others."""
+        return facts_of(self.method).keeps_all_images
+
+    @property
     def order(self) -> int | str | None:
         """The class order that all runs share; None if they differ, or if the tasks are given."""
         orders = {run.order for run in self.runs}
@@ -88,11 +93,6 @@ class Group:
         """Average incremental accuracy of a variant, for the runs that have one."""
         found = [run.variants[variant].average_incremental_accuracy for run in self.runs if variant in run.variants]
         return [average for average in found if average is not None]
-
-
-def keeps_all_images(method: str) -> bool:
-    """Whether the method is trained on all images so far. It is a bound and is not compared with the others."""
-    return METHOD_SETTINGS.get(method, MethodSettings).keeps_all_images
 
 
 def by_scenario(results: Iterable[RunResult], *, across_orders: bool = False) -> dict[str, list[Group]]:
@@ -208,8 +208,7 @@ def _changes_of(run: RunResult, settings: Changes, preset: str | None, varied: S
     facts = newer | settings
     changed = {key for key, value in facts.items() if key in usual and usual[key] != value}
     unknown = {key for key in facts if key not in usual and (run.method, key) in varied}
-    method = METHOD_SETTINGS.get(run.method, MethodSettings)
-    without_effect = {f"{run.method}.{key}" for key in method.without_effect(run.task_sizes)}
+    without_effect = {f"{run.method}.{key}" for key in facts_of(run.method).without_effect(run.task_sizes)}
     return {key: facts[key] for key in sorted((changed | unknown) - without_effect)}
 
 
@@ -218,8 +217,7 @@ def learning_settings(run: RunResult) -> dict[str, Any]:
 
     The number of processes, which divide every batch, and the start of the hash of each plug-in are included.
     """
-    method = METHOD_SETTINGS.get(run.method, MethodSettings)
-    left_out = NOT_SHOWN | (frozenset() if method.uses_memory else MEMORY_KEYS)
+    left_out = NOT_SHOWN | (frozenset() if facts_of(run.method).uses_memory else MEMORY_KEYS)
     settings = _decided(flat({key: value for key, value in run.settings.items() if key not in left_out}), run.method)
     settings = {key: value for key, value in settings.items() if key != "augmentation"}  # it has a column of its own
     plugins = run.environment.get("plugins")
@@ -230,8 +228,7 @@ def learning_settings(run: RunResult) -> dict[str, Any]:
 
 def _decided(settings: dict[str, Any], method: str) -> dict[str, Any]:
     """The settings by dotted key, with the values that `auto` stands for in the method's table."""
-    values = METHOD_SETTINGS.get(method, MethodSettings).auto_values
-    given = {f"{method}.{key}": value for key, value in values.items()}
+    given = {f"{method}.{key}": value for key, value in facts_of(method).auto_values.items()}
     return settings | {key: value for key, value in given.items() if settings.get(key) == "auto"}
 
 

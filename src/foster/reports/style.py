@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font_names
 
 from foster.errors import DataError, FolderError, explained
-from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.methods import facts_of
 from foster.system.files import check_ending
 
 ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".webp")
@@ -179,7 +179,7 @@ MARKERS = "osD^XPp><vhd8"
 def look_of(method: str) -> Look:
     """The look of a method in all figures. A method whose settings class has no `look` of its own gets one from a hash
     of its name."""
-    look, start = vars(METHOD_SETTINGS.get(method, object)).get("look"), zlib.crc32(method.encode())
+    look, start = vars(facts_of(method)).get("look"), zlib.crc32(method.encode())
     if look:
         return Look(*look)
     return Look(

@@ -20,7 +20,6 @@ from foster.reports.groups import (
     Group,
     by_scenario,
     changed_settings,
-    keeps_all_images,
     learning_settings,
     titled,
 )
@@ -194,7 +193,7 @@ def _summary_grid(scenario: str, groups: Sequence[Group]) -> Grid:
     title += " of different class orders" if has_mixed_orders else ""
     names = ("method", "by", "augment", "class order")
     header = (*names, "n", "average", "final", "forgetting", *variants, "params", "time")
-    finished = [index for index, group in enumerate(groups) if group.is_finished and not keeps_all_images(group.method)]
+    finished = [index for index, group in enumerate(groups) if group.is_finished and not group.is_bound]
     why_incomparable = _why_incomparable(group.runs for group in groups)
     best = {(finished[0], header.index("average"))} if not why_incomparable and len(finished) > 1 else set()
     note = _note(why_incomparable, groups)

@@ -13,10 +13,11 @@ from rich.text import Text
 
 from foster.experiment.results import RunResult
 from foster.reports.curves import variants_figure
-from foster.reports.groups import by_scenario, keeps_all_images, titled
+from foster.reports.groups import by_scenario, titled
 from foster.reports.style import COLOURS, PAPER, End, Look, label_ends, new_figure, points, save_figure, styled
 from foster.reports.tables import Grid, latex, markdown, shown
 from foster.settings.datasets import CATALOGUE
+from foster.settings.methods import facts_of
 from foster.studies.study import Claim, Metric, Study
 from foster.system.counts import ABSENT, mean_and_spread
 from foster.system.files import write_text
@@ -190,7 +191,8 @@ class Outcome:
             num_runs = {len(columns[scenario, "ours"][name]) for scenario in self.scenarios} - {0}
             n = "-".join(map(str, sorted({min(num_runs), max(num_runs)})))
             rows.append((name, n, *(mean_and_spread(column[name]) for column in columns.values())))
-        compared = {k: name for k, (name, runs) in enumerate(self.runs.items()) if not keeps_all_images(runs[0].method)}
+        is_bound = {name: facts_of(runs[0].method).keeps_all_images for name, runs in self.runs.items()}
+        compared = {k: name for k, name in enumerate(self.runs) if not is_bound[name]}
         best = set()
         for index, column in enumerate(columns.values(), start=2):
             means = {k: statistics.fmean(column[name]) for k, name in compared.items() if column[name]}

@@ -9,7 +9,7 @@ from foster.experiment.parts import has_same_plugins
 from foster.experiment.results import RESULTS, RunResult, read_result
 from foster.settings.base import FREE_SETTINGS, flat, make
 from foster.settings.experiment import Settings
-from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.methods import facts_of
 from foster.studies.outcome import Outcome
 from foster.studies.study import PlannedStudy, distinct_runs
 from foster.sweep import run as sweep
@@ -94,9 +94,9 @@ def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResu
 
 def _settings_of(result: RunResult) -> Settings:
     """The settings of a run. Raises SettingsError if this version does not have one of them."""
-    settings, method = dict(result.settings), METHOD_SETTINGS.get(result.method)
-    if method and isinstance(options := settings.get(result.method), dict):
-        former = WITHOUT_EFFECT.keys() - method.model_fields.keys()
+    settings = dict(result.settings)
+    if isinstance(options := settings.get(result.method), dict):
+        former = WITHOUT_EFFECT.keys() - facts_of(result.method).model_fields.keys()
         settings[result.method] = {
             key: value for key, value in options.items() if key not in former or value != WITHOUT_EFFECT[key]
         }
