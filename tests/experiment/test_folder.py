@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from faults import accepted
-from tiny_runs import ignore, tiny_settings
+from tiny_runs import tiny_settings
 
 import foster
 from foster import events
 from foster.errors import FolderError
+from foster.events import ignore
 from foster.experiment import folder as module
 from foster.experiment.event_log import FollowedRun
 from foster.experiment.folder import RunFolder, differing_key

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import ignore, stopped_run, tiny_settings
+from tiny_runs import stopped_run, tiny_settings
 
 import foster
 from foster.evaluation.metrics import average_incremental_accuracy
+from foster.events import ignore
 from foster.experiment.folder import RunFolder
 from foster.experiment.run import begin
 from foster.system.signals import StopRequest

@@ -268,7 +268,7 @@ def accuracy_of(archive: Archive) -> float:
     return 100 * float((labels == predicted).mean())
 
 
-def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archive]:
+def open_archives(paths: Iterable[Path | str], data: Path | None = None) -> list[Archive]:
     """The bundle at each path, the run of a results file, or all runs in or below a folder."""
     archives: list[Archive] = []
     for path in without_notes(user_path(path) for path in paths):

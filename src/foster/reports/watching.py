@@ -16,7 +16,6 @@ from foster.errors import FolderError
 from foster.events import RunEnded, RunFailed
 from foster.experiment.event_log import EVENTS, FollowedRun, State
 from foster.system.counts import ABSENT, duration
-from foster.system.files import user_path
 from foster.system.locking import writer_of
 from foster.system.output import UNBOUNDED, printable
 
@@ -84,7 +83,6 @@ class RunView(FollowedRun):
 
 def views_of(path: Path) -> list[RunView]:
     """The views for a path: a run, all runs of a sweep, or the `learn` that will write a bundle there."""
-    path = user_path(path)
     if (path / EVENTS).exists():
         return [RunView(path)]
     folders = sorted(folder for folder in path.iterdir() if (folder / EVENTS).exists()) if path.is_dir() else []
