@@ -44,8 +44,8 @@ def run_studies(
     """
     all_runs = distinct_runs(studies)
     done = known_results(all_runs, results)
-    runs = [run for run in all_runs if run.settings.toml() not in done]
-    homes = {run.settings.toml(): out / run.name for run in sweep.placed(runs, out)}
+    runs = [run for run in all_runs if run.key not in done]
+    homes = {run.key: out / run.name for run in sweep.placed(runs, out)}
     open_studies = list(studies)
 
     def write_finished() -> None:
@@ -53,10 +53,10 @@ def run_studies(
             if key not in done and RunFolder(home).is_finished:
                 done[key] = read_result(home / RESULTS)
         for each in list(open_studies):
-            groups = {name: [run.settings.toml() for run in group] for name, group in each.planned.items()}
-            if all(key in done for group in groups.values() for key in group):
+            if all(run.key in done for group in each.planned.values() for run in group):
                 open_studies.remove(each)
-                outcome = Outcome(each.study, {name: [done[key] for key in group] for name, group in groups.items()})
+                finished = {name: [done[run.key] for run in group] for name, group in each.planned.items()}
+                outcome = Outcome(each.study, finished)
                 page = out if len(studies) == 1 else out / each.name
                 outcome.write(page)
                 show(outcome.table(), f"page: {page / 'study.md'}, figure: {page / 'study.png'}")
@@ -70,15 +70,15 @@ def preview(studies: Sequence[PlannedStudy], out: Path, results: Path, jobs_per_
     """A line for each results file that is used, and a line with the state of each other run."""
     all_runs = distinct_runs(studies)
     known = known_results(all_runs, results)
-    missing = [run for run in all_runs if run.settings.toml() not in known]
+    missing = [run for run in all_runs if run.key not in known]
     lines = [f"{'known':<12}{result.path}" for result in known.values()]
     return "\n".join([*lines, *([sweep.preview(missing, out, jobs_per_gpu, jobs)] if missing else [])])
 
 
 def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResult]:
-    """The finished results in `folder` and its subfolders that belong to one of the runs, by the run's settings as
-    TOML. Of several for one run, that of the outermost folder counts."""
-    wanted = {_identity(run.settings): run.settings.toml() for run in runs}
+    """The finished results in `folder` and its subfolders that belong to one of the runs, by the key of the run. Of
+    several for one run, that of the outermost folder counts."""
+    wanted = {_identity(run.settings): run.key for run in runs}
     found: dict[str, RunResult] = {}
     for path in sorted(folder.rglob("*.json"), key=lambda path: (len(path.parts), path)):
         try:

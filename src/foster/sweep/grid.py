@@ -34,6 +34,11 @@ class PlannedRun:
     settings: Settings
     varied: frozenset[str] = frozenset()
 
+    @property
+    def key(self) -> str:
+        """The same for two runs with equal settings."""
+        return self.settings.toml()
+
 
 def plan_runs(
     source: str,
