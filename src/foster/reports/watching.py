@@ -88,12 +88,9 @@ def views_of(path: Path) -> list[RunView]:
     folders = sorted(folder for folder in path.iterdir() if (folder / EVENTS).exists()) if path.is_dir() else []
     if folders:
         return [RunView(folder) for folder in folders]
-    # Imported here because they import torch, which is not needed to show a run.
-    from foster.experiment.folder import RunFolder
+    # Imported here because it imports torch, which is not needed to show a run.
     from foster.learner.work_folder import WorkFolder
 
-    if RunFolder(path).holds_run:
-        return [RunView(path)]
     learning = WorkFolder.beside(path).checkpoints.folder
     if (learning / EVENTS).exists():
         return [RunView(learning, path.name, learning.parent)]
