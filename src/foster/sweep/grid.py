@@ -3,6 +3,7 @@
 import itertools
 import random
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -93,8 +94,9 @@ def plan_runs(
     # The data folder is in a name only if it varies.
     left_out = IN_RUN_NAME if "data" in varied else IN_RUN_NAME | {"data"}
     names = [_name(*run, left_out) for run in runs.values()]
+    counts = Counter(names)
     return [
-        PlannedRun(name if names.count(name) == 1 else distinct_name(name, settings), settings, varied)
+        PlannedRun(name if counts[name] == 1 else distinct_name(name, settings), settings, varied)
         for name, (settings, _) in zip(names, runs.values(), strict=True)
     ]
 
