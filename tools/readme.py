@@ -13,7 +13,7 @@ from foster.errors import DataError, FosterError
 from foster.experiment.results import RunResult, read_result
 from foster.reports.groups import Group, by_scenario
 from foster.reports.tables import Grid, classifiers
-from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.methods import METHOD_SETTINGS, facts_of
 from foster.studies.study import load_study
 from foster.system.counts import ABSENT, mean_and_spread, size_text
 from published import ACIL, PUBLISHED, Published
@@ -284,7 +284,7 @@ def _by_order(
 ) -> dict[str, float]:
     """The mean of a number of each class order's runs, the published order first."""
     by_order: dict[str, list[float]] = {}
-    for run in sorted(group.runs, key=lambda run: (run.order_seed != PUBLISHED_ORDER, str(run.order_seed))):
+    for run in sorted(group.runs, key=_rank_of_order):
         if (value := number(run)) is not None:
             by_order.setdefault(str(run.order_seed), []).append(value)
     return {order: statistics.fmean(numbers) for order, numbers in by_order.items()}
@@ -313,13 +313,15 @@ def all_runs(rows: Sequence[Row]) -> str:
     return table(columns, rows, num_names=7)
 
 
-def _by_scenario_and_order(runs: Sequence[RunResult]) -> dict[str, list[Group]]:
+def _rank_of_order(run: RunResult) -> tuple[bool, str]:
+    """The published class order comes first."""
+    return run.order_seed != PUBLISHED_ORDER, str(run.order_seed)
+
+
+def _by_scenario_and_order(runs: Sequence[RunResult]) -> Scenarios:
     """Groups whose runs have learned the classes in one order: how hard a scenario is depends on it by some points."""
-    by_name: dict[str, list[Group]] = {}
-    for order in sorted({run.order_seed for run in runs}, key=lambda order: (order != PUBLISHED_ORDER, str(order))):
-        for scenario, groups in by_scenario([run for run in runs if run.order_seed == order]).items():
-            by_name.setdefault(scenario, []).extend(groups)
-    return by_name
+    scenarios = by_scenario(runs)
+    return {name: sorted(groups, key=lambda one: _rank_of_order(one.runs[0])) for name, groups in scenarios.items()}
 
 
 def _by_base_and_increment(scenario: str) -> tuple[int, int]:
@@ -330,8 +332,7 @@ def _by_base_and_increment(scenario: str) -> tuple[int, int]:
 
 def _is_as_published(group: Group) -> bool:
     """Whether the runs have the published class order, augmentation and settings."""
-    settings = METHOD_SETTINGS.get(group.method)
-    is_alike = settings is not None and group.augmentation == settings.published_augmentation and not group.recipe
+    is_alike = group.augmentation == facts_of(group.method).published_augmentation and not group.recipe
     return is_alike and _is_main(group) and not group.changes
 
 

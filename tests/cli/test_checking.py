@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from commands import Command, contents, write_photos
-from servers import photo
+from servers import queue
 
 
 def test_the_exit_code_tells_problems_from_remarks_and_from_mistakes(command: Command) -> None:
@@ -37,17 +37,10 @@ def test_a_bundle_judges_labels_and_is_not_changed(command: Command, bundle: Pat
     assert contents(bundle) == before
 
 
-def photos(folder: Path, count: int) -> Path:
-    folder.mkdir()
-    for k in range(count):
-        (folder / f"IMG_{k}.png").write_bytes(photo(k))
-    return folder
-
-
 def test_label_next_lists_and_copies_in_order_and_never_overwrites(
     small_bundle: Path, tmp_path: Path, command: Command
 ) -> None:
-    source, target = photos(tmp_path / "camera", 12), tmp_path / "to-label"
+    source, target = queue(tmp_path / "camera", 12), tmp_path / "to-label"
     done = command("label-next", small_bundle, source, "--count", 10, "--json", "--copy", target, "--device", "cpu")
     assert done.code == 0
     listed = [json.loads(line) for line in done.out.splitlines()]
@@ -58,7 +51,7 @@ def test_label_next_lists_and_copies_in_order_and_never_overwrites(
     ]
     (alike := tmp_path / "alike").mkdir()
     for k in range(3):  # the longest names that there are, which differ at their beginning alone
-        shutil.copy(source / f"IMG_{k}.png", alike / f"{k}{'日' * 83}.png")
+        shutil.copy(source / f"{k + 1}-photo.png", alike / f"{k}{'日' * 83}.png")
     assert command("label-next", small_bundle, alike, "--copy", tmp_path / "three").code == 0
     assert len(list((tmp_path / "three").iterdir())) == 3
     assert copied[0].read_bytes() == Path(listed[0]["image"]).read_bytes()

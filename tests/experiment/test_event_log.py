@@ -26,7 +26,7 @@ def test_an_event_is_one_line_with_the_time_its_name_and_all_its_fields(tmp_path
 
 
 def test_each_event_is_read_once_and_a_cut_line_waits_for_its_end(tmp_path: Path):
-    run = FollowedRun("one", tmp_path)
+    run = FollowedRun(tmp_path)
     run.read_events()
     assert run.progress == RunState()
     note(tmp_path, events.RunStarted("wa", "digits-b0-inc2", 5, "", "cpu"))
@@ -55,7 +55,7 @@ def test_each_event_is_read_once_and_a_cut_line_waits_for_its_end(tmp_path: Path
 def test_what_has_something_else_in_the_place_of_a_number_is_no_event(change: dict, tmp_path: Path):
     path, good = tmp_path / "events.jsonl", epoch(0, 0, 0.5)
     path.write_text(f"{json.dumps(good.record())}\nnull\n{json.dumps(good.record() | change)}\n")
-    assert FollowedRun("", tmp_path).read_events() == [good]
+    assert FollowedRun(tmp_path).read_events() == [good]
 
 
 def test_the_state_of_a_run_is_the_sum_of_its_events():
@@ -71,7 +71,6 @@ def test_the_state_of_a_run_is_the_sum_of_its_events():
         state.add(event)
     assert (state.task, state.num_tasks, state.phase, state.num_epochs_done, state.epochs) == (1, 5, "boost", 2, 20)
     assert state.losses == {"L_LA": [2.0, 0.5], "total": [2.0, 0.5]}, "an epoch that was trained again counts once"
-    assert state.accuracy == 90.0
     assert state.seconds_left == 5.0 + 3 * 40.0
     state.add(events.PhaseStarted(1, 5, "compress", 30, 3))
     assert (state.num_epochs_done, state.epochs, state.losses, state.seconds_left) == (0, 30, {}, None)

@@ -4,10 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiny_runs import ignore, start, tiny_settings
+from tiny_runs import start, tiny_settings
 
 from foster import events
 from foster.errors import SettingsError
+from foster.events import ignore
 from foster.experiment.first_task import check_phases, first_task
 from foster.experiment.folder import RunFolder
 from foster.experiment.plan import make_plan, measured_plan

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from faults import accepted
-from tiny_runs import ignore, tiny_settings
+from tiny_runs import tiny_settings
 
 import foster
 from foster import events
 from foster.errors import FolderError
+from foster.events import ignore
 from foster.experiment import folder as module
 from foster.experiment.event_log import FollowedRun
 from foster.experiment.folder import RunFolder, differing_key
@@ -45,10 +46,10 @@ def test_events_survive_a_line_that_was_cut_and_the_next_ones_are_whole(cut: str
         folder.note(events.Warned("first"))
     with path.open("ab") as file:
         file.write(cut.encode("latin1"))
-    assert FollowedRun("", path.parent).read_events() == [events.Warned("first")]
+    assert FollowedRun(path.parent).read_events() == [events.Warned("first")]
     with RunFolder(path.parent).opened() as folder:
         folder.note(events.Warned("on a line of its own"))
-    assert FollowedRun("", path.parent).read_events() == [events.Warned("first"), events.Warned("on a line of its own")]
+    assert FollowedRun(path.parent).read_events() == [events.Warned("first"), events.Warned("on a line of its own")]
 
 
 def test_events_are_not_written_through_a_link(tmp_path: Path):
@@ -97,7 +98,7 @@ def test_a_run_that_failed_before_it_learned_anything_is_begun_anew(tmp_path: Pa
     folder.check_free(other := tiny_settings("foster", "seed=2"))
     with folder.opened(other):
         assert folder.settings() == other
-        assert not FollowedRun("", folder.path).read_events()
+        assert not FollowedRun(folder.path).read_events()
         folder.note(events.RunFailed("another"))
     (folder.path / "mine").touch()
     with pytest.raises(FolderError, match="foster resume"):

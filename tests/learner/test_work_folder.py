@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_runs import ignore
 
 from foster.errors import DataError, FolderError
-from foster.events import Warned
+from foster.events import Warned, ignore
 from foster.experiment.event_log import noting
 from foster.learner.work_folder import WorkFolder, difference, opened
 from foster.settings.learner import learner_settings

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from faults import places, time_limit
-from tiny_runs import Interruption, ignore, interrupted, tiny_settings
+from tiny_runs import Interruption, interrupted, tiny_settings
 
 from foster import events
 from foster.errors import FosterError
-from foster.events import Event
+from foster.events import Event, ignore
 from foster.experiment.folder import RunFolder
 from foster.experiment.run import Experiment
 from foster.system.signals import StopRequest

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import Outcome, assert_same, ignore, only_line, outcome, resume, stopped_run, tiny_settings
+from tiny_runs import Outcome, assert_same, only_line, outcome, resume, stopped_run, tiny_settings
 
 import foster
 from foster.cli import experiments
 from foster.errors import DeviceError
+from foster.events import ignore
 from foster.experiment import run
 from foster.experiment.folder import RunFolder
 from foster.experiment.run import Experiment

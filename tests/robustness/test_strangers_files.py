@@ -37,7 +37,7 @@ from foster.system import documents
 from foster.system.documents import read_tensors
 
 IN_A_FOLDER: dict[str, Callable[[Path], object]] = {
-    "events.jsonl": lambda path: FollowedRun("", path.parent).read_events(),
+    "events.jsonl": lambda path: FollowedRun(path.parent).read_events(),
     "results.json": lambda path: read_result(path),
     "predictions.safetensors": lambda path: read_predictions(path.parent),
     "network.safetensors": lambda path: read_tensors(path),
@@ -153,9 +153,9 @@ def test_an_event_whose_objects_would_fill_the_memory_is_passed_over(
 ) -> None:
     line = '{"event": "RunStarted", "method": "wa", "scenario": "x", "num_tasks": 1, "folder": "", "device": "cpu"}'
     (tmp_path / "events.jsonl").write_text(f"{line}\n", encoding="utf-8")
-    assert len(FollowedRun("", tmp_path).read_events()) == 1
+    assert len(FollowedRun(tmp_path).read_events()) == 1
     monkeypatch.setattr(event_log, "MAX_LINE_BYTES", len(line) - 1)
-    assert not FollowedRun("", tmp_path).read_events()
+    assert not FollowedRun(tmp_path).read_events()
 
 
 def test_a_sheet_does_not_decode_images_of_any_size(bundle: Path, tmp_path: Path) -> None:

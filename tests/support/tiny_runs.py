@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from foster.errors import FosterError
-from foster.events import Event, PhaseStarted, TaskEnded, TaskStarted
+from foster.events import Event, PhaseStarted, TaskEnded, TaskStarted, ignore
 from foster.experiment.event_log import FollowedRun
 from foster.experiment.folder import RunFolder
 from foster.experiment.plan import Plan
@@ -49,10 +49,6 @@ SMALLER = {"ridge": ("ridge.num_features=64",)}
 
 def tiny_settings(method: str = "foster", *overrides: str) -> Settings:
     return load_settings("digits", [*OVERRIDES, f"method={method}", *SMALLER.get(method, ()), *overrides])
-
-
-def ignore(event: Event) -> None:
-    """Nobody listens."""
 
 
 def start(
@@ -147,7 +143,7 @@ class Outcome:
 
 def records_of(events: Path) -> list[dict[str, Any]]:
     """The lines of `events.jsonl` that are events."""
-    return [event.record() for event in FollowedRun("", events.parent).read_events()]
+    return [event.record() for event in FollowedRun(events.parent).read_events()]
 
 
 def outcome(path: Path) -> Outcome:

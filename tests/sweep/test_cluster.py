@@ -78,7 +78,7 @@ def test_runs_of_a_lost_node_go_on_at_the_other(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setenv(name, value)
     asked = [*TINY, "method=replay", "seed=1,2", "epochs_scale=0.02", "checkpoint_minutes=0", "backbone=resnet8"]
     runs = plan_runs("digits", asked)
-    monkeypatch.setattr(run.Display, "say", lambda display, line: said.append(line))
+    monkeypatch.setattr(run, "say", said.append)
     try:
         with connected(machines.address, 1, 1) as found:
             assert len(found.slots(runs)) == 2
@@ -203,7 +203,7 @@ def test_a_run_whose_machine_is_gone_is_started_again_and_the_others_are_not(
 
 
 def test_a_run_whose_machine_is_gone_after_ctrl_c_has_not_saved(tmp_path: Path) -> None:
-    lost = SweptRun("a", tmp_path / "a", settings=Settings.model_construct())
+    lost = SweptRun(tmp_path / "a", settings=Settings.model_construct())
     lost.state, lost.message = lost.ended(LOST, was_stopped=True)
     assert (lost.state, lost.message) == (State.KILLED, "its machine was lost")
 

@@ -1,5 +1,6 @@
 import io
 import json
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -11,12 +12,10 @@ from tiny_runs import records_of
 from tiny_sweeps import TINY
 
 from foster.errors import DataError, TrainingError
-from foster.events import TaskEnded, Warned
-from foster.experiment.event_log import State
-from foster.settings.experiment import Settings
+from foster.events import RunStarted, TaskEnded, Warned
 from foster.sweep.grid import plan_runs
-from foster.sweep.job import Slot, SweptRun
-from foster.sweep.run import Display, sweep
+from foster.sweep.job import Slot
+from foster.sweep.run import say, sweep
 from foster.system.signals import Stopped
 
 
@@ -138,14 +137,17 @@ def test_a_log_that_nobody_reads_any_more_does_not_stop_a_sweep(monkeypatch: pyt
     stream = io.StringIO()
     stream.close()
     monkeypatch.setattr(sys, "stderr", stream)
-    Display().show([SweptRun("one", Path(), State.FAILED, settings=Settings.model_construct(), message="no")])
+    say("a line")
 
 
-def test_a_line_is_written_when_something_is_new_and_no_other(capsys: pytest.CaptureFixture[str]):
-    lines, run = Display(), SweptRun("one", Path(), settings=Settings.model_construct())
-    run.state, run.progress.num_tasks = State.RUNNING, 2
-    for event in (Warned(""), TaskEnded(0, 90.0, 10, 1.0), TaskEnded(1, 80.0, 10, 1.0)):
-        run.progress.add(event)
-        for _ in range(2):
-            lines.show([run])
-    assert capsys.readouterr().err.splitlines()[1:] == ["one: 90.00 % after task 1/2", "one: 80.00 % after task 2/2"]
+def test_a_line_tells_that_a_run_starts_learns_a_task_and_ends(
+    stand_in: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (planned,) = plan_runs("digits", ["device=cpu"])
+    folder = tmp_path / "out" / planned.name
+    told = (RunStarted("foster", "digits", 2, "", "cpu"), Warned(""), TaskEnded(0, 90.0, 10, 1.0))
+    lines = " ".join(shlex.quote(json.dumps(event.record())) for event in (*told, TaskEnded(1, 80.0, 10, 1.0)))
+    stand_in(f"mkdir {folder}; printf '%s\\n' {lines} > {folder}/events.jsonl")
+    sweep([planned], tmp_path / "out", [Slot()], after_run=lambda: None)
+    expected = ["started on CPU", "90.00 % after task 1/2", "80.00 % after task 2/2", "finished"]
+    assert capsys.readouterr().err.splitlines()[1:] == [f"{planned.name}: {line}" for line in expected]

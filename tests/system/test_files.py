@@ -8,7 +8,7 @@ import pytest
 from faults import FullDisk
 
 from foster.errors import FolderError
-from foster.system.files import append_line, read_limited, user_path, write_bytes, write_json
+from foster.system.files import read_limited, user_path, write_bytes, write_json
 
 
 def test_a_file_is_read_up_to_a_limit_and_from_a_start(tmp_path: Path) -> None:
@@ -34,19 +34,6 @@ def test_a_file_that_the_system_takes_in_parts_is_whole(tmp_path: Path, monkeypa
     monkeypatch.setattr("os.write", lambda descriptor, data: write(descriptor, data[:3]))
     write_bytes(tmp_path / "file", b"content")
     assert (tmp_path / "file").read_bytes() == b"content"
-
-
-def test_a_line_is_not_added_to_a_file_outside_to_which_a_link_leads(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.write_text("mine\n")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "events.jsonl").symlink_to(outside)
-    with pytest.raises(FolderError):
-        append_line(tmp_path / "run" / "events.jsonl", "{}")
-    assert outside.read_text() == "mine\n"
-    append_line(tmp_path / "lines", "one")
-    append_line(tmp_path / "lines", "two")
-    assert (tmp_path / "lines").read_text() == "one\ntwo\n"
 
 
 def test_names_that_are_no_unicode_can_be_written_to_json(tmp_path: Path) -> None:

@@ -119,11 +119,6 @@ class RunState:
                 self.learned[event.task] = event
 
     @property
-    def accuracy(self) -> float | None:
-        """Accuracy of the result in percent, after the last task that was learned."""
-        return self.learned[max(self.learned)].accuracy if self.learned else None
-
-    @property
     def losses(self) -> dict[str, list[float]]:
         """Each loss term of the current phase, epoch by epoch."""
         losses: dict[str, list[float]] = {}
@@ -160,9 +155,7 @@ class State(StrEnum):
 class FollowedRun:
     """A run whose event log is read while it is written."""
 
-    name: str
     folder: Path
-    state: State = State.WAITING
     progress: RunState = field(default_factory=RunState)
     _num_read: int = 0
 

@@ -26,7 +26,7 @@ def first_task(settings: Settings) -> FirstTask | None:
     """The first task that `first_task_from` names; None without it. A SettingsError says why it cannot be used."""
     if not settings.first_task_from:
         return None
-    path = user_path(Path(settings.first_task_from))
+    path = user_path(settings.first_task_from)
     try:
         theirs = RunFolder(path).settings()
     except FosterError as error:

@@ -72,7 +72,7 @@ class RunFolder:
         """Whether a new start would lose something: there are results or checkpoints, or a checkpoint was written."""
         if (self.path / RESULTS).exists() or any(self.checkpoints.folder.glob("manifest-*.json")):
             return True
-        return any(isinstance(event, CheckpointWritten) for event in FollowedRun("", self.path).read_events())
+        return any(isinstance(event, CheckpointWritten) for event in FollowedRun(self.path).read_events())
 
     def check_nothing_learned(self) -> None:
         """Refuse a folder with results but no checkpoint: a new start would overwrite the results."""

@@ -54,10 +54,13 @@ class RunArchive:
         self.result = result
         self.method = result.method
         self.name = f"{self.method} {result.recipe}".rstrip()
-        self.scenario_name = result.scenario
         self.class_names, self.task_sizes = result.classes, result.task_sizes
         self.path = result.path.parent if (result.path.parent / SETTINGS).is_file() else result.path
         self._data = data
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, {self.result.scenario}"
 
     @property
     def folder(self) -> Path:
@@ -75,7 +78,7 @@ class RunArchive:
     @cached_property
     def epochs(self) -> list[EpochEnded]:
         """All epochs in order; for an epoch that was trained again after a crash, the later one."""
-        run = FollowedRun(self.name, self.folder)
+        run = FollowedRun(self.folder)
         run.read_events()
         return list(run.progress.trained.values())
 
@@ -172,12 +175,11 @@ class BundleArchive:
     In closed form no image is held out: each photo is predicted by a classifier of all others (leave-one-out).
     """
 
-    scenario_name = ""
     kept_images = "kept photos"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.name = printable(folder.resolve().name)  # the link 'current' may lead to another bundle later
+        self.name = self.title = printable(folder.resolve().name)  # the link 'current' may lead to another bundle later
         self.manifest = read_manifest(folder)
         self.method = self.manifest.method
         self.class_names, self.task_sizes = self.manifest.classes, self.manifest.task_sizes
@@ -266,7 +268,7 @@ def accuracy_of(archive: Archive) -> float:
     return 100 * float((labels == predicted).mean())
 
 
-def open_archives(paths: Iterable[Path], data: Path | None = None) -> list[Archive]:
+def open_archives(paths: Iterable[Path | str], data: Path | None = None) -> list[Archive]:
     """The bundle at each path, the run of a results file, or all runs in or below a folder."""
     archives: list[Archive] = []
     for path in without_notes(user_path(path) for path in paths):

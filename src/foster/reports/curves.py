@@ -4,14 +4,14 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from foster.errors import DataError
 from foster.experiment.results import RunResult
-from foster.reports.groups import Group, comparable_groups, keeps_all_images
+from foster.reports.groups import Group, comparable_groups
 from foster.reports.style import (
     COLOURS,
     GROUND,
@@ -30,7 +30,7 @@ from foster.reports.style import (
     styled,
     wrapped,
 )
-from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.methods import METHOD_SETTINGS, facts_of
 
 LINE_STYLES = ("-", "-.", ":")
 """Line styles of the recipes of a method."""
@@ -55,10 +55,10 @@ class Curve:
     """Numbers of classes seen or tasks learned (`RunResult.counted_by`)."""
     mean: tuple[float, ...]
     spread: tuple[float, ...]
-    is_finished: bool = True
-    has_average: bool = True
+    is_finished: bool
+    has_average: bool
     """Whether the label has the average, or the last value."""
-    is_bound: bool = False
+    is_bound: bool
     """Whether the method keeps all images. It is a bound and is not compared with the others."""
 
     @property
@@ -102,19 +102,15 @@ def accuracy_figure(results: Sequence[RunResult], title: str | None = None) -> F
 def new_old_figure(results: Sequence[RunResult]) -> Figure:
     """After each task, the accuracy on the classes of that task (left) and on those of all tasks before (right)."""
     panels = []
-    parts = list(comparable_groups(results))
-    looks = looks_of((group.method, group.name) for _, groups in parts for group in groups)
-    for title, groups in parts:
-        drawn, note = groups[:MOST_DRAWN], _note(groups)
+    for title, groups, looks, note in _compared(results):
+        is_given = groups[0].runs[0].counted_by == "tasks learned"
         for what in ("new", "old"):
-            curves = [
-                replace(_curve(group.name, looks[group.name], group.runs, rows, is_result=True), has_average=False)
-                for group in drawn
-                for rows in [[run.new_accuracy if what == "new" else run.old_accuracy for run in group.runs]]
-                if any(value is not None for row in rows for value in row)
-            ]
+            curves = []
+            for group in groups:
+                rows = [run.new_accuracy if what == "new" else run.old_accuracy for run in group.runs]
+                if any(value is not None for row in rows for value in row):
+                    curves.append(_curve(group.name, looks[group.name], group.runs, rows, has_average=False))
             if curves:
-                is_given = curves[0].counted_by == "tasks learned"
                 part = f"{what} task{'s' if what == 'old' else ''}" if is_given else f"{what} classes"
                 of_what = f"the test images of the {part}" if is_given else f"the {part}"
                 panels.append(Panel(f"{part}: {title}", curves, note, of_what))
@@ -169,13 +165,21 @@ def _figure(shown: Sequence["Panel"], title: str | None) -> Figure:
 
 def panels(results: Sequence[RunResult]) -> list[Panel]:
     """A panel for each scenario, augmentation and class order."""
+    return [
+        Panel(title, [curve for group in groups for curve in _curves(group.name, group.runs, looks[group.name])], note)
+        for title, groups, looks, note in _compared(results)
+    ]
+
+
+def _compared(results: Sequence[RunResult]) -> Iterator[tuple[str, list[Group], dict[str, Look], str]]:
+    """For each panel: its title, the groups that are drawn, the looks of all groups by their names, and a note."""
     parts = list(comparable_groups(results))
     looks = looks_of((group.method, group.name) for _, groups in parts for group in groups)
-    made = []
     for title, groups in parts:
-        drawn = [_curves(group.name, group.runs, looks[group.name]) for group in groups[:MOST_DRAWN]]
-        made.append(Panel(title, [*itertools.chain(*drawn)], _note(groups)))
-    return made
+        drawn = groups[:MOST_DRAWN]
+        notes = [f"the best {len(drawn)} of {len(groups)} by their averages"] if len(groups) > len(drawn) else []
+        notes += ["band: one standard deviation"] if any(len(group.runs) > 1 for group in drawn) else []
+        yield title, drawn, looks, ", ".join(notes)
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
@@ -229,14 +233,6 @@ def _draw_gap(axes: Axes, curves: Sequence[Curve]) -> None:
         beside.set(zorder=4, bbox=PAPER, size=points(8))
 
 
-def _note(groups: Sequence[Group]) -> str:
-    """How many groups are drawn, and what the band is."""
-    drawn = groups[:MOST_DRAWN]
-    notes = [f"the best {len(drawn)} of {len(groups)} by their averages"] if len(groups) > len(drawn) else []
-    notes += ["band: one standard deviation"] if any(len(group.runs) > 1 for group in drawn) else []
-    return ", ".join(notes)
-
-
 def looks_of(named: Iterable[tuple[str, str]]) -> dict[str, Look]:
     """The look of each group of runs, by its name, from pairs of method and name.
 
@@ -259,11 +255,17 @@ def _curves(label: str, runs: Sequence[RunResult], look: Look) -> Iterator[Curve
         later = [value for row in accuracies for value in (row[1:] or row)]  # the first task alone is no curve
         if any(value is not None for value in later):
             yield _curve(f"{label} {name}", dashed, runs, accuracies, is_result=False)
-    yield _curve(label, look, runs, [run.accuracy for run in runs], is_result=True)
+    yield _curve(label, look, runs, [run.accuracy for run in runs])
 
 
 def _curve(
-    label: str, look: Look, runs: Sequence[RunResult], accuracies: Sequence[Sequence[float | None]], *, is_result: bool
+    label: str,
+    look: Look,
+    runs: Sequence[RunResult],
+    accuracies: Sequence[Sequence[float | None]],
+    *,
+    is_result: bool = True,
+    has_average: bool = True,
 ) -> Curve:
     by_task = [[math.nan if value is None else value for value in task] for task in zip(*accuracies, strict=True)]
     return Curve(
@@ -280,5 +282,6 @@ def _curve(
             for values in by_task
         ),
         is_finished=all(run.finished for run in runs),
-        is_bound=keeps_all_images(runs[0].method),
+        has_average=has_average,
+        is_bound=facts_of(runs[0].method).keeps_all_images,
     )

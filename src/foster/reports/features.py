@@ -179,7 +179,7 @@ def _draw_losses(axes: Axes, archive: RunArchive) -> None:
             task = f"task {epochs[start].task + 1}"  # a first task that was copied from another run has no epochs
             axes.text(middle, 1.0, task, transform=axes.get_xaxis_transform(), ha="center", va="top", size=points(8))
     axes.margins(y=0.15)  # room for the names of the tasks
-    axes.set(title=f"{archive.name}, {archive.result.scenario}", xlim=(1, max(2, len(epochs))), ylim=(0, None))
+    axes.set(title=archive.title, xlim=(1, max(2, len(epochs))), ylim=(0, None))
     axes.set(xlabel="epochs, all phases of all tasks", ylabel="mean over the epoch")
     above: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1)}
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "columnspacing": 1}

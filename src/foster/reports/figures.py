@@ -27,7 +27,7 @@ def figure(kind: str, paths: Sequence[Path | str], data: Path | None = None) -> 
     """The figure `kind` of run folders, results files or bundles; `data` is the folder of the data files."""
     if kind not in KINDS:
         raise SettingsError(f"unknown figure '{kind}'{suggestion(kind, KINDS)}")
-    return KINDS[kind].draw(open_archives([Path(path) for path in paths], data))
+    return KINDS[kind].draw(open_archives(paths, data))
 
 
 def _runs(archives: Sequence[Archive]) -> list[RunArchive]:

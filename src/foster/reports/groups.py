@@ -13,7 +13,7 @@ from foster.settings.augmentation import Augmentation
 from foster.settings.base import FREE_SETTINGS, MEMORY_KEYS, flat, method_section
 from foster.settings.experiment import Settings, load_settings
 from foster.settings.method import MethodSettings
-from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.methods import METHOD_SETTINGS, facts_of
 from foster.settings.toml import packaged_names
 from foster.system.counts import counted
 from foster.system.output import printable
@@ -35,8 +35,6 @@ class Group:
     Of runs that differ only in where and how they were computed, only the first is used.
     """
 
-    method: str
-    augmentation: str
     runs: tuple[RunResult, ...]
     changes: tuple[str, ...] = ()
     """The settings that are not those of the preset and the recipe, as `key=value`."""
@@ -46,6 +44,14 @@ class Group:
     """What makes the group incomparable, such as `(unfinished, 2 tasks)`."""
     repeated: tuple[RunResult, ...] = ()
     """Other runs with the same seeds, which are left out."""
+
+    @property
+    def method(self) -> str:
+        return self.runs[0].method
+
+    @property
+    def augmentation(self) -> str:
+        return self.runs[0].augmentation
 
     @property
     def recipe(self) -> str:
@@ -68,6 +74,11 @@ class Group:
         return all(run.finished for run in self.runs)
 
     @property
+    def is_bound(self) -> bool:
+        """Whether the method is trained on all images so far. It is a bound and is not compared with the others."""
+        return facts_of(self.method).keeps_all_images
+
+    @property
     def order(self) -> int | str | None:
         """The class order that all runs share; None if they differ, or if the tasks are given."""
         orders = {run.order for run in self.runs}
@@ -82,16 +93,6 @@ class Group:
         """Average incremental accuracy of a variant, for the runs that have one."""
         found = [run.variants[variant].average_incremental_accuracy for run in self.runs if variant in run.variants]
         return [average for average in found if average is not None]
-
-
-def keeps_all_images(method: str) -> bool:
-    """Whether the method is trained on all images so far. It is a bound and is not compared with the others."""
-    return METHOD_SETTINGS.get(method, MethodSettings).keeps_all_images
-
-
-def share_orders(groups: Iterable[Group]) -> bool:
-    """Whether all groups have runs of the same class orders. Otherwise their numbers cannot be compared."""
-    return len({frozenset(run.order for run in group.runs) for group in groups}) == 1
 
 
 def by_scenario(results: Iterable[RunResult], *, across_orders: bool = False) -> dict[str, list[Group]]:
@@ -135,19 +136,18 @@ def _groups(runs: Sequence[RunResult], across_orders: bool) -> list[Group]:
     alike: dict[tuple[Any, ...], list[RunResult]] = {}
     for run, changes in sorted(zip(runs, changed, strict=True), key=lambda each: each[0].seed):
         order = None if across_orders else run.order
-        remark = _remark(run)
         # Two folders of photos may have the same scenario name. An unfinished run has only some of the classes.
         classes = frozenset(run.classes) if run.finished else None
-        key = (run.method, run.augmentation, json.dumps(changes), remark, order, run.recipe, run.classes_seen, classes)
-        alike.setdefault(key, []).append(run)
+        shown = (_texts(changes, run.method), _texts(shared, run.method), _remark(run))
+        facts = (json.dumps(changes), run.method, run.augmentation, order, run.recipe, run.classes_seen, classes)
+        alike.setdefault((*shown, *facts), []).append(run)
     groups = []
-    for (method, augmentation, changes, remark, *_), members in alike.items():
+    for (texts, of_all, remark, *_), members in alike.items():
         once: dict[tuple[int, int | str | None], RunResult] = {}
         for run in members:
             once.setdefault((run.seed, run.order), run)
         repeated = tuple(run for run in members if run not in once.values())
-        shown = (_texts(json.loads(changes), method), _texts(shared, method), remark)
-        groups.append(Group(method, augmentation, tuple(once.values()), *shown, repeated))
+        groups.append(Group(tuple(once.values()), texts, of_all, remark, repeated))
     return groups
 
 
@@ -157,8 +157,7 @@ def run_names(runs: Sequence[RunResult]) -> list[str]:
     shared = _shared(runs, changed)
     names = []
     for run, changes in zip(runs, changed, strict=True):
-        texts, of_all = _texts(changes, run.method), _texts(shared, run.method)
-        names.append(Group(run.method, run.augmentation, (run,), texts, of_all).name)
+        names.append(Group((run,), _texts(changes, run.method), _texts(shared, run.method)).name)
     for parts in zip(*((run.augmentation, run.scenario, f"s{run.seeds}") for run in runs), strict=True):
         found = set(zip(names, parts, strict=True))
         several = {name for name in names if len([part for other, part in found if other == name]) > 1}
@@ -209,8 +208,7 @@ def _changes_of(run: RunResult, settings: Changes, preset: str | None, varied: S
     facts = newer | settings
     changed = {key for key, value in facts.items() if key in usual and usual[key] != value}
     unknown = {key for key in facts if key not in usual and (run.method, key) in varied}
-    method = METHOD_SETTINGS.get(run.method, MethodSettings)
-    without_effect = {f"{run.method}.{key}" for key in method.without_effect(run.task_sizes)}
+    without_effect = {f"{run.method}.{key}" for key in facts_of(run.method).without_effect(run.task_sizes)}
     return {key: facts[key] for key in sorted((changed | unknown) - without_effect)}
 
 
@@ -219,8 +217,7 @@ def learning_settings(run: RunResult) -> dict[str, Any]:
 
     The number of processes, which divide every batch, and the start of the hash of each plug-in are included.
     """
-    method = METHOD_SETTINGS.get(run.method, MethodSettings)
-    left_out = NOT_SHOWN | (frozenset() if method.uses_memory else MEMORY_KEYS)
+    left_out = NOT_SHOWN | (frozenset() if facts_of(run.method).uses_memory else MEMORY_KEYS)
     settings = _decided(flat({key: value for key, value in run.settings.items() if key not in left_out}), run.method)
     settings = {key: value for key, value in settings.items() if key != "augmentation"}  # it has a column of its own
     plugins = run.environment.get("plugins")
@@ -231,8 +228,7 @@ def learning_settings(run: RunResult) -> dict[str, Any]:
 
 def _decided(settings: dict[str, Any], method: str) -> dict[str, Any]:
     """The settings by dotted key, with the values that `auto` stands for in the method's table."""
-    values = METHOD_SETTINGS.get(method, MethodSettings).auto_values
-    given = {f"{method}.{key}": value for key, value in values.items()}
+    given = {f"{method}.{key}": value for key, value in facts_of(method).auto_values.items()}
     return settings | {key: value for key, value in given.items() if settings.get(key) == "auto"}
 
 

@@ -24,7 +24,7 @@ from foster.reports.style import COLOURS, GRID, GROUND, INK, SOFT_INK, SPARE_COL
 from foster.reports.tables import Grid, accuracy_grids, history_grid, summary_grids
 from foster.settings.base import flat
 from foster.settings.experiment import Settings
-from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.methods import METHOD_SETTINGS, facts_of
 from foster.system.counts import ABSENT, counted, duration, size_text
 from foster.system.files import write_text
 from foster.version import __version__
@@ -175,8 +175,7 @@ def _class_rows(page: Page, runs: Sequence[RunArchive]) -> list[ClassRow]:
 def _run_part(page: Page, run: RunArchive, *, is_alone: bool) -> dict[str, Any]:
     result = run.result
     # The exemplars of many runs would take most of the file.
-    method = METHOD_SETTINGS.get(result.method)
-    has_grown = method is not None and method.grown_variant in result.variants
+    has_grown = facts_of(result.method).grown_variant in result.variants
     kinds = (["grad-cam"] if has_grown else []) + (["exemplars"] if is_alone else [])
     return {
         "name": run.name,

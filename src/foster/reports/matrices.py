@@ -58,9 +58,7 @@ def confusion_figure(archives: Sequence[Archive]) -> Figure:
     """
     if sum(len(archive.class_names) ** 2 for archive in archives) > MOST_CELLS:
         raise DataError(f"these confusion matrices have more than {MOST_CELLS:,} cells; draw fewer runs or classes")
-    places = [f", {archive.scenario_name}" if archive.scenario_name else "" for archive in archives]
-    titles = [f"{one.name}{place}: {accuracy_of(one):.1f}\u00a0%" for one, place in zip(archives, places, strict=True)]
-    figure, panels = _panels(titles, 4.2)
+    figure, panels = _panels([f"{one.title}: {accuracy_of(one):.1f}\u00a0%" for one in archives], 4.2)
     for axes, archive in zip(panels, archives, strict=True):
         shares = confusion(*archive.predictions(), len(archive.class_names))
         # The square root makes small shares visible; a row without images stays blank.

@@ -19,7 +19,7 @@ from foster.networks.network import Network
 from foster.reports.archive import Archive, RunArchive
 from foster.reports.contact_sheet import without_middle
 from foster.reports.style import grid_of_axes, is_narrow, new_figure, points, styled, wrapped
-from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.methods import METHOD_SETTINGS, facts_of
 
 ROWS_IN_A_BLOCK, PICTURES_IN_A_ROW = 25, 10
 MOST_BLOCKS = 6
@@ -61,7 +61,7 @@ def exemplar_figure(archive: Archive) -> Figure:
 def grad_cam_figure(archive: RunArchive) -> Figure:
     """Test images of known classes that the old network got wrong and the grown one gets right: the evidence of the old
     and the new branches for the true class (Grad-CAM), after the last task that has such images."""
-    wanted = METHOD_SETTINGS[archive.method].grown_variant if archive.method in METHOD_SETTINGS else ""
+    wanted = facts_of(archive.method).grown_variant
     kept = [
         task
         for task, variant in kept_networks(archive.folder)
@@ -90,7 +90,7 @@ class Growth:
 
 
 def growth_of(archive: RunArchive, task: int) -> Growth:
-    whole = archive.network_after(task, METHOD_SETTINGS[archive.method].grown_variant)
+    whole = archive.network_after(task, facts_of(archive.method).grown_variant)
     old = cast(Network, archive.network_after(task - 1))
     return Growth(old, cast(Any, whole).beyond(old), whole)  # every variant with new branches has `beyond`
 

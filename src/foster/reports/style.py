@@ -22,8 +22,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font_names
 
-from foster.errors import DataError, FolderError, explained
-from foster.settings.methods import METHOD_SETTINGS
+from foster.errors import FolderError, explained
+from foster.settings.methods import facts_of
 from foster.system.files import check_ending
 
 ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".webp")
@@ -179,7 +179,7 @@ MARKERS = "osD^XPp><vhd8"
 def look_of(method: str) -> Look:
     """The look of a method in all figures. A method whose settings class has no `look` of its own gets one from a hash
     of its name."""
-    look, start = vars(METHOD_SETTINGS.get(method, object)).get("look"), zlib.crc32(method.encode())
+    look, start = vars(facts_of(method)).get("look"), zlib.crc32(method.encode())
     if look:
         return Look(*look)
     return Look(
@@ -243,9 +243,7 @@ def with_title(figure: Figure, title: str) -> Figure:
 
 
 def grid_of_axes(figure: Figure, count: int, num_columns: int) -> list[Axes]:
-    """`count` axes in rows of `num_columns`. Raises DataError if `count` is 0."""
-    if not count:
-        raise DataError("there are no runs to draw")
+    """`count` axes in rows of `num_columns`."""
     num_columns = min(count, num_columns)
     made = figure.subplots(-(-count // num_columns), num_columns, squeeze=False).flat
     for spare in made[count:]:

@@ -20,9 +20,7 @@ from foster.reports.groups import (
     Group,
     by_scenario,
     changed_settings,
-    keeps_all_images,
     learning_settings,
-    share_orders,
     titled,
 )
 from foster.system.counts import ABSENT, duration, mean_and_spread, percent
@@ -139,7 +137,6 @@ def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -
     # A union, because two synthetic scenarios of one name may differ in size.
     counts = sorted({count for run in runs for count in run.counts})
     has_orders = any(run.order not in (None, run.seed) for run in runs)
-    why_incomparable = _why_incomparable(groups, has_different_orders=len({run.order for run in runs}) > 1)
     rows = []
     for name, run in ((group.name, run) for group in groups for run in group.runs):
         shown = {name: VariantResult(tuple(run.accuracy), run.average_incremental_accuracy)}
@@ -154,24 +151,22 @@ def _accuracy_grid(scenario: str, groups: Sequence[Group], has_variants: bool) -
         header=("method", "augment", "seed/order" if has_orders else "seed", *map(str, counts), "average"),
         rows=tuple(rows),
         num_names=3,
-        note=_note(why_incomparable, groups),
+        note=_note(_why_incomparable([run] for run in runs), groups),
     ).with_shared_names_in_title()
 
 
-def _why_incomparable(groups: Sequence[Group], *, has_different_orders: bool) -> list[str]:
-    """Why rows cannot be compared; empty if they can."""
-    has_different = {
-        "class orders": has_different_orders,
-        "augmentations": len({group.augmentation for group in groups}) > 1,
-    }
-    different = " or ".join(what for what, is_so in has_different.items() if is_so)
-    return [f"rows of different {different} cannot be compared"] if different else []
+def _why_incomparable(rows: Iterable[Sequence[RunResult]]) -> str:
+    """Why the rows, which are of these runs, cannot be compared; empty if they can."""
+    facts = [(frozenset(run.order for run in runs), runs[0].augmentation) for runs in rows]
+    named = zip(("class orders", "augmentations"), zip(*facts, strict=True), strict=True)
+    different = " or ".join(name for name, values in named if len(set(values)) > 1)
+    return f"rows of different {different} cannot be compared" if different else ""
 
 
-def _note(why_incomparable: Sequence[str], groups: Sequence[Group]) -> str:
+def _note(why_incomparable: str, groups: Sequence[Group]) -> str:
     repeated = [printable(_place(run)) for group in groups for run in group.repeated]
-    left_out = f"left out, since another run has the same settings and seeds: {listed(repeated)}"
-    return "; ".join([*why_incomparable, *([left_out] if repeated else [])])
+    left_out = f"left out, since another run has the same settings and seeds: {listed(repeated)}" if repeated else ""
+    return "; ".join(filter(None, (why_incomparable, left_out)))
 
 
 def _place(run: RunResult) -> str:
@@ -198,8 +193,8 @@ def _summary_grid(scenario: str, groups: Sequence[Group]) -> Grid:
     title += " of different class orders" if has_mixed_orders else ""
     names = ("method", "by", "augment", "class order")
     header = (*names, "n", "average", "final", "forgetting", *variants, "params", "time")
-    finished = [index for index, group in enumerate(groups) if group.is_finished and not keeps_all_images(group.method)]
-    why_incomparable = _why_incomparable(groups, has_different_orders=not share_orders(groups))
+    finished = [index for index, group in enumerate(groups) if group.is_finished and not group.is_bound]
+    why_incomparable = _why_incomparable(group.runs for group in groups)
     best = {(finished[0], header.index("average"))} if not why_incomparable and len(finished) > 1 else set()
     note = _note(why_incomparable, groups)
     return Grid(title, header, rows, len(names), note, frozenset(best)).with_shared_names_in_title()

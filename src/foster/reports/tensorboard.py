@@ -27,7 +27,7 @@ def with_tensorboard(listener: Listener, folder: Path) -> Iterator[Listener]:
         match event:
             case RunStarted():  # not earlier: a run starts in an empty folder
                 writer = SummaryWriter(str(folder / "tensorboard"))
-                before = FollowedRun("", folder)
+                before = FollowedRun(folder)
                 before.read_events()
                 numbers.update((key, number) for number, key in enumerate(before.progress.trained, start=1))
             case EpochEnded():

@@ -16,7 +16,6 @@ from foster.errors import FolderError
 from foster.events import RunEnded, RunFailed
 from foster.experiment.event_log import EVENTS, FollowedRun, State
 from foster.system.counts import ABSENT, duration
-from foster.system.files import user_path
 from foster.system.locking import writer_of
 from foster.system.output import UNBOUNDED, printable
 
@@ -44,7 +43,9 @@ class RunView(FollowedRun):
 
     def __init__(self, folder: Path, name: str = "", locked: Path | None = None) -> None:
         """`locked` is the folder that the writing process locks, if it is not `folder`."""
-        super().__init__(name or folder.absolute().name, folder)
+        super().__init__(folder)
+        self.name = name or folder.absolute().name
+        self.state = State.WAITING
         self._locked = locked or folder
 
     def look(self) -> None:
@@ -82,18 +83,14 @@ class RunView(FollowedRun):
 
 def views_of(path: Path) -> list[RunView]:
     """The views for a path: a run, all runs of a sweep, or the `learn` that will write a bundle there."""
-    path = user_path(path)
     if (path / EVENTS).exists():
         return [RunView(path)]
     folders = sorted(folder for folder in path.iterdir() if (folder / EVENTS).exists()) if path.is_dir() else []
     if folders:
         return [RunView(folder) for folder in folders]
-    # Imported here because they import torch, which is not needed to show a run.
-    from foster.experiment.folder import RunFolder
+    # Imported here because it imports torch, which is not needed to show a run.
     from foster.learner.work_folder import WorkFolder
 
-    if RunFolder(path).holds_run:
-        return [RunView(path)]
     learning = WorkFolder.beside(path).checkpoints.folder
     if (learning / EVENTS).exists():
         return [RunView(learning, path.name, learning.parent)]

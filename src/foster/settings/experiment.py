@@ -37,8 +37,7 @@ from foster.settings.datasets import (
     dataset_facts,
     task_sizes,
 )
-from foster.settings.method import MethodSettings
-from foster.settings.methods import DEFAULT_METHOD, METHOD_SETTINGS
+from foster.settings.methods import DEFAULT_METHOD, facts_of
 from foster.settings.plugins import Kind, check_imported
 from foster.settings.toml import MAX_FILE_BYTES, packaged_names, packaged_text, path_named_in, read_toml
 from foster.system.counts import counted
@@ -215,11 +214,10 @@ class Settings(CommonSettings):
     def augmentation_in(cls, data: Mapping[str, Any]) -> Any:
         """The augmentation in plain data, with that of the method in place of `published`."""
         augmentation = super().augmentation_in(data)
-        options = METHOD_SETTINGS.get(str(data.get("method", DEFAULT_METHOD)), MethodSettings)
         if augmentation != cls.usual_augmentation:
             return augmentation
         facts = CATALOGUE.get(str(data.get("dataset")))
-        published = options.published_augmentation
+        published = facts_of(str(data.get("method", DEFAULT_METHOD))).published_augmentation
         return dict(facts.photo_augmentations).get(published, published) if facts else published
 
 

@@ -315,3 +315,8 @@ METHOD_SETTINGS: dict[str, type[MethodSettings]] = {
 """All methods, in the order in which they are listed."""
 
 DEFAULT_METHOD = "foster"
+
+
+def facts_of(method: str) -> type[MethodSettings]:
+    """The settings class of a method; the base class for one that is not known here, such as that of a plug-in."""
+    return METHOD_SETTINGS.get(method, MethodSettings)

@@ -13,10 +13,11 @@ from rich.text import Text
 
 from foster.experiment.results import RunResult
 from foster.reports.curves import variants_figure
-from foster.reports.groups import by_scenario, keeps_all_images, titled
+from foster.reports.groups import by_scenario, titled
 from foster.reports.style import COLOURS, PAPER, End, Look, label_ends, new_figure, points, save_figure, styled
 from foster.reports.tables import Grid, latex, markdown, shown
 from foster.settings.datasets import CATALOGUE
+from foster.settings.methods import facts_of
 from foster.studies.study import Claim, Metric, Study
 from foster.system.counts import ABSENT, mean_and_spread
 from foster.system.files import write_text
@@ -67,18 +68,18 @@ class Finding:
     def of(cls, claim: Claim, runs: Mapping[str, Sequence[RunResult]]) -> "Finding":
         if claim.metric == "tasks":
             return cls._of_tasks(claim, runs)
-        values = {name: _values(group, claim.metric, claim.variant) for name, group in runs.items()}
-        means = {name: statistics.fmean(some) for name, some in values.items() if some}
+        by_seed = {name: _values_by_seed(group, claim.metric, claim.variant) for name, group in runs.items()}
+        means = {name: statistics.fmean(values.values()) for name, values in by_seed.items() if values}
         names = [name for name in (claim.first, claim.second) if name]
         if not names and means:
             names = [max(means, key=means.__getitem__), min(means, key=means.__getitem__)]
         if not names or any(name not in means for name in names):
             return cls(claim, None, 0.0, 0)
-        n = min(len(values[name]) for name in names)
-        samples = [values[name] for name in names]
-        by_seed = [_values_by_seed(runs[name], claim.metric, claim.variant) for name in names]
-        if len(names) > 1 and by_seed[0].keys() == by_seed[1].keys() and len(by_seed[0]) == n:
-            samples = [[by_seed[0][seed] - by_seed[1][seed] for seed in by_seed[0]]]  # paired differences
+        first, *others = (by_seed[name] for name in names)
+        n = min(map(len, (first, *others)))
+        samples = [list(values.values()) for values in (first, *others)]
+        if others and others[0].keys() == first.keys():
+            samples = [[value - others[0][seed] for seed, value in first.items()]]  # paired differences
         errors = [statistics.variance(sample) / len(sample) for sample in samples if n > 1]
         value = means[names[0]] - (means[names[1]] if len(names) > 1 else 0.0)
         alone = max(MARGIN_OF_ONE_RUN, sum(_test_variance(runs[name][0]) for name in names) ** 0.5)
@@ -190,7 +191,8 @@ class Outcome:
             num_runs = {len(columns[scenario, "ours"][name]) for scenario in self.scenarios} - {0}
             n = "-".join(map(str, sorted({min(num_runs), max(num_runs)})))
             rows.append((name, n, *(mean_and_spread(column[name]) for column in columns.values())))
-        compared = {k: name for k, (name, runs) in enumerate(self.runs.items()) if not keeps_all_images(runs[0].method)}
+        is_bound = {name: facts_of(runs[0].method).keeps_all_images for name, runs in self.runs.items()}
+        compared = {k: name for k, name in enumerate(self.runs) if not is_bound[name]}
         best = set()
         for index, column in enumerate(columns.values(), start=2):
             means = {k: statistics.fmean(column[name]) for k, name in compared.items() if column[name]}

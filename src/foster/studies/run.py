@@ -9,7 +9,7 @@ from foster.experiment.parts import has_same_plugins
 from foster.experiment.results import RESULTS, RunResult, read_result
 from foster.settings.base import FREE_SETTINGS, flat, make
 from foster.settings.experiment import Settings
-from foster.settings.methods import METHOD_SETTINGS
+from foster.settings.methods import facts_of
 from foster.studies.outcome import Outcome
 from foster.studies.study import PlannedStudy, distinct_runs
 from foster.sweep import run as sweep
@@ -44,8 +44,8 @@ def run_studies(
     """
     all_runs = distinct_runs(studies)
     done = known_results(all_runs, results)
-    runs = [run for run in all_runs if run.settings.toml() not in done]
-    homes = {run.settings.toml(): out / run.name for run in sweep.placed(runs, out)}
+    runs = [run for run in all_runs if run.key not in done]
+    homes = {run.key: out / run.name for run in sweep.placed(runs, out)}
     open_studies = list(studies)
 
     def write_finished() -> None:
@@ -53,10 +53,10 @@ def run_studies(
             if key not in done and RunFolder(home).is_finished:
                 done[key] = read_result(home / RESULTS)
         for each in list(open_studies):
-            groups = {name: [run.settings.toml() for run in group] for name, group in each.planned.items()}
-            if all(key in done for group in groups.values() for key in group):
+            if all(run.key in done for group in each.planned.values() for run in group):
                 open_studies.remove(each)
-                outcome = Outcome(each.study, {name: [done[key] for key in group] for name, group in groups.items()})
+                finished = {name: [done[run.key] for run in group] for name, group in each.planned.items()}
+                outcome = Outcome(each.study, finished)
                 page = out if len(studies) == 1 else out / each.name
                 outcome.write(page)
                 show(outcome.table(), f"page: {page / 'study.md'}, figure: {page / 'study.png'}")
@@ -70,15 +70,15 @@ def preview(studies: Sequence[PlannedStudy], out: Path, results: Path, jobs_per_
     """A line for each results file that is used, and a line with the state of each other run."""
     all_runs = distinct_runs(studies)
     known = known_results(all_runs, results)
-    missing = [run for run in all_runs if run.settings.toml() not in known]
+    missing = [run for run in all_runs if run.key not in known]
     lines = [f"{'known':<12}{result.path}" for result in known.values()]
     return "\n".join([*lines, *([sweep.preview(missing, out, jobs_per_gpu, jobs)] if missing else [])])
 
 
 def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResult]:
-    """The finished results in `folder` and its subfolders that belong to one of the runs, by the run's settings as
-    TOML. Of several for one run, that of the outermost folder counts."""
-    wanted = {_identity(run.settings): run.settings.toml() for run in runs}
+    """The finished results in `folder` and its subfolders that belong to one of the runs, by the key of the run. Of
+    several for one run, that of the outermost folder counts."""
+    wanted = {_identity(run.settings): run.key for run in runs}
     found: dict[str, RunResult] = {}
     for path in sorted(folder.rglob("*.json"), key=lambda path: (len(path.parts), path)):
         try:
@@ -94,9 +94,9 @@ def known_results(runs: Sequence[PlannedRun], folder: Path) -> dict[str, RunResu
 
 def _settings_of(result: RunResult) -> Settings:
     """The settings of a run. Raises SettingsError if this version does not have one of them."""
-    settings, method = dict(result.settings), METHOD_SETTINGS.get(result.method)
-    if method and isinstance(options := settings.get(result.method), dict):
-        former = WITHOUT_EFFECT.keys() - method.model_fields.keys()
+    settings = dict(result.settings)
+    if isinstance(options := settings.get(result.method), dict):
+        former = WITHOUT_EFFECT.keys() - facts_of(result.method).model_fields.keys()
         settings[result.method] = {
             key: value for key, value in options.items() if key not in former or value != WITHOUT_EFFECT[key]
         }

@@ -179,8 +179,7 @@ def distinct_runs(studies: Iterable[PlannedStudy]) -> list[PlannedRun]:
     """All runs of the studies, each once, under its shortest name."""
     runs: dict[str, PlannedRun] = {}
     for run in (run for each in studies for variant in each.planned.values() for run in variant):
-        same = runs.setdefault(run.settings.toml(), run)
-        runs[run.settings.toml()] = min(same, run, key=lambda either: len(either.name))
+        runs[run.key] = min(runs.get(run.key, run), run, key=lambda either: len(either.name))
     names: dict[str, PlannedRun] = {}
     for run in runs.values():
         name = distinct_name(run.name, run.settings) if run.name in names else run.name

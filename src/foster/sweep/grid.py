@@ -4,7 +4,7 @@ import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from foster.errors import SettingsError
@@ -34,6 +34,11 @@ class PlannedRun:
     name: str
     settings: Settings
     varied: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> str:
+        """The same for two runs with equal settings."""
+        return self.settings.toml()
 
 
 def plan_runs(
@@ -71,8 +76,8 @@ def plan_runs(
         raise SettingsError(
             "a range (key=log:0.01..0.3) needs --samples N, the number of draws; without a range, leave it out"
         )
-    runs: dict[tuple[str, ...], Settings] = {}
-    written: set[str] = set()
+    runs: dict[str, tuple[Settings, list[str]]] = {}
+    """The settings of each run, and the overrides that have an effect on it, by the settings as TOML."""
     for chosen, sample in itertools.product(itertools.product(*axes.values()), range(max(1, samples))):
         drawn = {key: _drawn(key, ends, sample) for key, ends in ranges.items()}
         values_of = dict(zip(axes, chosen, strict=True)) | drawn
@@ -82,14 +87,18 @@ def plan_runs(
         needed = needed_plugins(settings.plugins, settings.plugin_names)
         settings = settings.model_copy(update={"plugins": needed})
         used_pairs = [pair for pair in pairs if not settings.why_unused(pair.partition("=")[0])]
-        if settings.toml() not in written:  # `seed=1,01` is one run
-            runs.setdefault(tuple(used_pairs), settings)
-            written.add(settings.toml())
+        runs.setdefault(settings.toml(), (settings, used_pairs))  # `seed=1,01` is one run
     varied = frozenset(key for key, values in axes.items() if len(values) > 1 or key in ranges)
     for key in sorted(varied):
-        _check_used(key, list(runs.values()))
-    names = _names(runs, varied)
-    return [PlannedRun(name, settings, varied) for name, settings in zip(names, runs.values(), strict=True)]
+        _check_used(key, [settings for settings, _ in runs.values()])
+    # The data folder is in a name only if it varies.
+    left_out = IN_RUN_NAME if "data" in varied else IN_RUN_NAME | {"data"}
+    names = [_name(*run, left_out) for run in runs.values()]
+    counts = Counter(names)
+    return [
+        PlannedRun(name if counts[name] == 1 else distinct_name(name, settings), settings, varied)
+        for name, (settings, _) in zip(names, runs.values(), strict=True)
+    ]
 
 
 def _drawn(key: str, ends: re.Match[str], sample: int) -> str:
@@ -127,19 +136,10 @@ def _check_used(key: str, runs: Sequence[Settings]) -> None:
         raise SettingsError(f"varying {key} has no effect: {reasons[0]} (on the command line)")
 
 
-def _names(runs: Mapping[tuple[str, ...], Settings], varied: Collection[str]) -> list[str]:
-    """A folder name for each run: its usual name and its other overrides, `digits-b0-inc2-foster-s1,key=value`.
-    The data folder is included only if it varies."""
-    left_out = (IN_RUN_NAME | {"data"}) - ({"data"} & set(varied))
-    names = [
-        ",".join([settings.run_name, *(_plain(pair) for pair in pairs if pair.partition("=")[0] not in left_out)])
-        for pairs, settings in runs.items()
-    ]
-    counts = Counter(names)
-    return [
-        name if counts[name] == 1 and len(name) <= LONGEST_NAME else distinct_name(name, settings)
-        for name, settings in zip(names, runs.values(), strict=True)
-    ]
+def _name(settings: Settings, pairs: Sequence[str], left_out: Collection[str]) -> str:
+    """The folder name of a run: its usual name and its other overrides, `digits-b0-inc2-foster-s1,key=value`."""
+    name = ",".join([settings.run_name, *(_plain(pair) for pair in pairs if pair.partition("=")[0] not in left_out)])
+    return name if len(name) <= LONGEST_NAME else distinct_name(name, settings)
 
 
 def distinct_name(name: str, settings: Settings, versions: str = "") -> str:

@@ -18,7 +18,6 @@ from foster.settings.base import flat
 from foster.settings.experiment import Settings
 from foster.settings.toml import value_text
 from foster.sweep.grid import PlannedRun
-from foster.system.counts import ABSENT
 from foster.system.files import explained_write_errors, write_text
 from foster.system.memory import num_cores
 from foster.system.signals import SIGNALS, STOPS_WITH_INPUT
@@ -64,6 +63,7 @@ class SweptRun(FollowedRun):
     """One run of a sweep; it has a process once it is started."""
 
     settings: Settings = field(kw_only=True)
+    state: State = State.WAITING
     message: str = ""
     is_continued: bool = False
     slot: Slot = Slot()
@@ -72,9 +72,8 @@ class SweptRun(FollowedRun):
     """The position in the log at which the output of this process begins."""
 
     @property
-    def accuracy(self) -> str:
-        """Accuracy on all classes seen after the last task that was learned."""
-        return ABSENT if self.progress.accuracy is None else f"{self.progress.accuracy:.2f}"
+    def name(self) -> str:
+        return self.folder.name
 
     @property
     def outcome(self) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from foster.data.download import Follower
 from foster.errors import FosterError, SettingsError, TrainingError
+from foster.events import TaskEnded
 from foster.experiment.event_log import State
 from foster.experiment.first_task import first_task
 from foster.experiment.folder import RunFolder, differing_key
@@ -173,7 +174,7 @@ def preview(runs: Sequence[PlannedRun], out: Path, jobs_per_gpu: int, jobs: int)
 def status_of(run: PlannedRun, out: Path) -> SweptRun:
     """The state of a run before the sweep starts."""
     folder = RunFolder(out / run.name)
-    swept = SweptRun(run.name, folder.path, settings=run.settings, is_continued=folder.holds_run)
+    swept = SweptRun(folder.path, settings=run.settings, is_continued=folder.holds_run)
     swept.read_events()
     if folder.is_finished:
         swept.state = State.FINISHED
@@ -189,29 +190,10 @@ def _check_data(needed: Sequence[Settings]) -> None:
         stop.raise_if_set()
 
 
-class Display:
-    """Writes a line when a run starts, learns a task or ends. A closed stream does not stop a sweep.
-
-    `foster watch` shows the runs live.
-    """
-
-    def __init__(self) -> None:
-        self._shown: dict[str, tuple[State, str]] = {}
-
-    def show(self, runs: Sequence[SweptRun]) -> None:
-        for run in runs:
-            before = self._shown.get(run.name, (State.WAITING, run.accuracy))
-            self._shown[run.name] = now = (run.state, run.accuracy)
-            if now[0] is not before[0]:
-                self.say(f"{run.name}: {run.outcome}")
-            elif now != before:
-                self.say(
-                    f"{run.name}: {run.accuracy} % after task {len(run.progress.learned)}/{run.progress.num_tasks}"
-                )
-
-    def say(self, line: str) -> None:
-        with suppress(OSError, ValueError):
-            print(line, file=sys.stderr, flush=True)
+def say(line: str) -> None:
+    """Write a line to standard error. A closed stream does not stop a sweep."""
+    with suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def counts(runs: Sequence[SweptRun]) -> str:
@@ -223,7 +205,8 @@ def counts(runs: Sequence[SweptRun]) -> str:
 
 @dataclass
 class _Executor:
-    """Starts runs in free slots, follows them, and passes signals on to them."""
+    """Starts runs in free slots, follows them, and passes signals on to them. A line tells when a run starts, learns a
+    task or ends."""
 
     runs: Sequence[SweptRun]
     out: Path
@@ -236,23 +219,21 @@ class _Executor:
     def __post_init__(self) -> None:
         self._environment = environment_for(min(len(self.free), len(self._in_state(State.WAITING))))
         self._has_gpus = any(slot.gpu is not None for slot in self.free)
-        self._display = Display()
 
     def execute(self) -> None:
         """Execute all runs until each is finished, failed or stopped."""
         watch = f"foster watch {shlex.quote(str(self.out))}"
-        self._display.say(f"{counts(self.runs)}, {len(self.free)} at a time; live: {watch}")
-        self._display.show(self.runs)
+        say(f"{counts(self.runs)}, {len(self.free)} at a time; live: {watch}")
+        for run in self._in_state(State.FINISHED):
+            say(f"{run.name}: {run.outcome}")
         try:
             while self._in_state(State.RUNNING) or (self._in_state(State.WAITING) and not self.received):
                 self._forward_signals()
                 if not self.received:
                     self._start_waiting()
                 time.sleep(SECONDS_BETWEEN_POLLS)
-                ended = self._ended_runs()
-                self._display.show(self.runs)
-                if any(run.state is State.FINISHED for run in ended):
-                    self.after_run()
+                for run in self._in_state(State.RUNNING):
+                    self._follow(run)
         finally:
             # After an error of the sweep itself, the remaining runs save and stop.
             for run in self._in_state(State.RUNNING):
@@ -267,7 +248,7 @@ class _Executor:
             self.num_forwarded += 1
             is_first = self.num_forwarded == 1
             if is_first:
-                self._display.say("stopping: the runs save and stop; press Ctrl-C again to end them at once")
+                say("stopping: the runs save and stop; press Ctrl-C again to end them at once")
             for run in self._in_state(State.RUNNING):
                 if is_first:
                     run.request_stop(number)
@@ -280,22 +261,24 @@ class _Executor:
             slot = next((slot for slot in self.free if (slot.gpu is not None) == is_for_gpu), None)
             if slot is not None:
                 run.start(slot, self._environment, self.spawn)
+                say(f"{run.name}: {run.outcome}")
                 self.free.remove(slot)
 
-    def _ended_runs(self) -> list[SweptRun]:
-        """Read the events of all runs; the slots of those that have ended are free again."""
-        ended = []
-        for run in self._in_state(State.RUNNING):
-            exit_code = run.process.poll()
-            run.read_events()
-            if exit_code is None:
-                continue
-            ended.append(run)
-            run.release()
-            self.free.append(run.slot)
-            if exit_code == LOST and not self.received:
-                run.state, run.is_continued = State.WAITING, True
-                self._display.say(f"{run.name}: its machine was lost; it continues from its checkpoint on another")
-            else:
-                run.state, run.message = run.ended(exit_code, was_stopped=bool(self.received))
-        return ended
+    def _follow(self, run: SweptRun) -> None:
+        """Read the new events of a run. If it has ended, its slot is free again."""
+        exit_code = run.process.poll()
+        for event in run.read_events():
+            if isinstance(event, TaskEnded):
+                say(f"{run.name}: {event.accuracy:.2f} % after task {event.task + 1}/{run.progress.num_tasks}")
+        if exit_code is None:
+            return
+        run.release()
+        self.free.append(run.slot)
+        if exit_code == LOST and not self.received:
+            run.state, run.is_continued = State.WAITING, True
+            say(f"{run.name}: its machine was lost; it continues from its checkpoint on another")
+            return
+        run.state, run.message = run.ended(exit_code, was_stopped=bool(self.received))
+        say(f"{run.name}: {run.outcome}")
+        if run.state is State.FINISHED:
+            self.after_run()

@@ -34,10 +34,10 @@ def plain_text(renderable: object) -> str:
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
-def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+def echo(text: str, *, nl: bool = True) -> None:
     """Print lines that may contain names from files, without their control characters."""
     shown = "\n".join(map(printable, text.split("\n")))
-    print(shown, end="\n" if nl else "", file=sys.stderr if err else sys.stdout, flush=True)
+    print(shown, end="\n" if nl else "", flush=True)
 
 
 def print_stderr(line: str) -> None:
