@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from foster.data import feed as feed_module
-from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, make_feed
+from foster.data.feed import Batch, Feed, ResidentFeed, StreamedFeed, images_of_epoch, make_feed
 from foster.data.images import ImageSet, TensorStack, concatenate
 from foster.data.photos.decode import Resizing
 from foster.data.photos.reading import learner_loader
@@ -83,6 +83,17 @@ def test_the_last_batch_holds_what_is_left_and_a_single_left_over_image_waits(co
     assert feed.num_steps == len(sizes)
     assert feed.num_images == sum(sizes)
     assert feed.last_size == sizes[-1]
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(16, [8, 8]), (17, [8, 8]), (19, [8, 8]), (20, [8, 8, 4]), (8, [8]), (3, [3])]
+)
+def test_a_last_batch_of_fewer_images_than_the_smallest_one_waits_unless_it_is_the_only_one(
+    count: int, sizes: list[int]
+) -> None:
+    feed = make_feed(numbered(count), Augmentation(), 8, ADDRESS, CPU, smallest_batch=4)
+    assert [len(batch.labels) for batch in feed.batches(0)] == sizes
+    assert images_of_epoch(count, 8, 4) == feed.num_images == sum(sizes)
 
 
 def test_another_image_waits_in_another_epoch() -> None:
@@ -273,6 +284,12 @@ def test_a_batch_of_photos_has_equal_parts_of_all_strata_and_processes_share_it(
     for size in (2, 4, 8):
         parts = [epoch(ProcessGroup(rank, size), 3) for rank in range(size)]
         assert [[*chain(*of_all)] for of_all in zip(*parts, strict=True)] == epochs[3]
+
+
+@resident_alone
+def test_a_small_last_batch_of_photos_waits_too() -> None:
+    feed = make_feed(photos(70), Augmentation(), 24, ADDRESS, CPU, smallest_batch=20)
+    assert [len(batch.labels) for batch in feed.batches(0)] == [24, 24], "16 of 64 wait"
 
 
 @resident_alone

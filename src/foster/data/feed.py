@@ -62,10 +62,10 @@ class Batch:
         return replace(self, images=images, other_views=tuple(others), replay=replay)
 
 
-def images_of_epoch(num_images: int, batch_size: int) -> int:
-    """The number of images of an epoch: all, except a single image in the last batch."""
-    is_lone = num_images > 1 and num_images % batch_size == 1
-    return num_images - is_lone
+def images_of_epoch(num_images: int, batch_size: int, smallest_batch: int = 2) -> int:
+    """The number of images of an epoch: all, except a last batch of fewer than `smallest_batch` images."""
+    last = num_images % batch_size
+    return num_images - last if last < smallest_batch and num_images > batch_size else num_images
 
 
 @dataclass(eq=False)
@@ -73,8 +73,8 @@ class Feed:
     """The batches of every epoch. Order and augmentation depend only on the address `start` (seed, task, phase) and the
     epoch, so all kinds of feeds give the same batches.
 
-    The last batch of an epoch may be smaller. A last batch of a single image is left out, because BatchNorm has no
-    statistics of one image; the next epoch leaves out another image.
+    The last batch of an epoch may be smaller. One of fewer than `smallest_batch` images is left out, because BatchNorm
+    has no statistics of one image and bad ones of a few; the next epoch leaves out others.
     """
 
     data: ImageSet
@@ -90,6 +90,7 @@ class Feed:
     """If above 0, an epoch has this many full batches, each drawn at random from all images."""
     replay: "Feed | None" = None
     """The feed of the replay batches."""
+    smallest_batch: int = 2
 
     def __post_init__(self) -> None:
         check_divides(self.batch_size)
@@ -120,7 +121,7 @@ class Feed:
         out."""
         if self.num_draws:
             return self.num_draws * self.batch_size
-        num_images = images_of_epoch(len(self.data), self.batch_size)
+        num_images = images_of_epoch(len(self.data), self.batch_size, self.smallest_batch)
         return num_images - num_images % self.batch_size % self.team.size
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
@@ -250,7 +251,7 @@ class StreamedFeed(Feed):
         count = len(self._strata)
         if count == 1 or self.num_draws:
             return super()._images_of_epoch()
-        return count * (len(self.data) // count)
+        return images_of_epoch(count * (len(self.data) // count), self.batch_size, self.smallest_batch)
 
     def _order(self, random: torch.Generator) -> Tensor:
         size = self.num_images // len(self._strata)
@@ -313,6 +314,7 @@ def make_feed(
     num_views: int = 1,
     has_rows: bool = False,
     replay: ImageSet | None = None,
+    smallest_batch: int = 2,
 ) -> Feed:
     """A resident feed, or a streamed one if `resident` says so or, with `auto`, if the images do not fit on the device.
 
@@ -323,8 +325,9 @@ def make_feed(
         is_resident = process_group().is_alone and images.stack.is_resident(device, resident)
         return ResidentFeed if is_resident else StreamedFeed
 
-    feed = kind(data)(data, augmentation, batch_size, address, device, num_views, has_rows)
+    settings = (augmentation, batch_size)
+    feed = kind(data)(data, *settings, address, device, num_views, has_rows, smallest_batch=smallest_batch)
     if replay is not None:
         again = replace(address, purpose=f"{address.purpose} replay")
-        feed.replay = kind(replay)(replay, augmentation, batch_size, again, device, num_views, has_rows, feed.num_steps)
+        feed.replay = kind(replay)(replay, *settings, again, device, num_views, has_rows, feed.num_steps)
     return feed

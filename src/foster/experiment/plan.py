@@ -266,7 +266,8 @@ def _planned_task(
     for phase in checked_phases(method, phases_of_run(method, task)):
         if isinstance(phase, Phase):
             look_at(task, phase)
-            steps = -(-images_of_epoch(len(phase.data), settings.batch_size) // settings.batch_size)
+            num_images = images_of_epoch(len(phase.data), settings.batch_size, settings.fewest_in_a_batch)
+            steps = -(-num_images // settings.batch_size)
             phases.append(PlannedPhase(phase.name, phase.fit.epochs, phase.fit.epochs * steps))
     if task.is_first and settings.first_task_from:
         check_phases(settings, len(phases))

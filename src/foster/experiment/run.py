@@ -78,6 +78,7 @@ class Experiment:
             stop,
             settings.checkpoint_minutes,
             len(self.scenario),
+            settings.fewest_in_a_batch,
         )
 
     def run(self) -> dict[str, Any]:

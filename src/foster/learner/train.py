@@ -37,6 +37,7 @@ from foster.methods.base import Context, Method, checked_phases
 from foster.methods.refresh import phases_of, trains_phases
 from foster.networks.adapted import choose_backbone
 from foster.networks.statistics import discriminants_of_few
+from foster.settings.fit import smallest_batch_for
 from foster.settings.learner_defaults import PRETRAINED, frozen_side_for
 from foster.system.signals import StopRequest
 from foster.training.engine import Engine, find_device
@@ -94,8 +95,9 @@ def train(plan: TrainingPlan, method: Method[Any], task: Task, engine: Engine) -
     work, settings, listener, num_tasks = plan.work, plan.settings, plan.listener, len(plan.task_sizes) + 1
     start = fingerprint(plan) if work else {}
     state = (work.progress(start, listener) if work else None) or TaskState(task.index)
-    minutes, seed = settings.checkpoint_minutes, settings.seed
-    trainer = Trainer(engine, plan.augmentation, plan.batch_size, seed, listener, plan.stop, minutes, num_tasks)
+    minutes, seed, smallest = settings.checkpoint_minutes, settings.seed, smallest_batch_for(plan.batch_size)
+    place = (engine, plan.augmentation, plan.batch_size)
+    trainer = Trainer(*place, seed, listener, plan.stop, minutes, num_tasks, smallest)
     trainer.stop_if_requested()
     save = partial(state.save, work.checkpoints, {"learning": start}, listener) if work else None
     accuracies: dict[str, float] = {}

@@ -14,6 +14,7 @@ from foster import events
 from foster.bundle.folder import ImageFiles
 from foster.bundle.manifest import Preprocessing
 from foster.data.download import Follower
+from foster.data.feed import images_of_epoch
 from foster.data.herding import positions_by_class
 from foster.data.images import ImageSet, Stack, as_stack, concatenate
 from foster.data.photos.reading import learner_loader, read_for_training
@@ -23,6 +24,7 @@ from foster.learner.knowledge import Knowledge, no_images
 from foster.learner.plan import Plan, quotas
 from foster.learner.reports import LearnReport
 from foster.networks.network import Backbone
+from foster.settings.fit import smallest_batch_for
 from foster.settings.learner_defaults import batch_size_for
 from foster.settings.method import MethodSettings
 from foster.system.counts import counted
@@ -89,7 +91,8 @@ class TrainingPlan(Plan):
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-self.num_training_images // self.batch_size)
+        smallest = smallest_batch_for(self.batch_size)
+        return -(-images_of_epoch(self.num_training_images, self.batch_size, smallest) // self.batch_size)
 
     @property
     def options(self) -> MethodSettings:

@@ -84,6 +84,8 @@ class DatasetFacts:
     published: Published | None = None
     photo_augmentations: tuple[tuple[str, str], ...] = ()
     """For photos of many sizes: pairs of an augmentation for small images and the one that replaces it."""
+    keeps_last_batch: bool = False
+    """Whether the last batch of an epoch is trained on however small it is, as in the code of published protocols."""
     adapted: Callable[["DatasetFacts", "DatasetSettings"], "DatasetFacts"] | None = None
     """A function that adapts the facts to the settings; it reads no file."""
 
@@ -161,6 +163,7 @@ _CIFAR100 = DatasetFacts(
     std=(0.2675, 0.2565, 0.2761),
     read_by="foster.data.cifar:read_cifar",
     published=_CIFAR100_FILES,
+    keeps_last_batch=True,
 )
 
 _TINY_IMAGENET_FILES = Published(
@@ -181,6 +184,7 @@ _IMAGENET = DatasetFacts(
     std=(0.229, 0.224, 0.225),
     read_by="foster.data.imagenet:read_trees",
     photo_augmentations=(("plain", "imagenet"), ("auto", "photo-auto")),
+    keeps_last_batch=True,
     adapted=lambda facts, settings: replace(facts, image_size=settings.photos.image_size),
 )
 
@@ -220,6 +224,7 @@ CATALOGUE: dict[str, DatasetFacts] = {
             std=(0.2764, 0.2689, 0.2816),
             read_by="foster.data.tiny_imagenet:read_tiny_imagenet",
             published=_TINY_IMAGENET_FILES,
+            keeps_last_batch=True,
         ),
         _IMAGENET,
         replace(
@@ -239,6 +244,7 @@ CATALOGUE: dict[str, DatasetFacts] = {
             num_classes=0,
             num_train=0,
             num_test=0,
+            keeps_last_batch=False,
         ),
         DatasetFacts(
             name="synthetic",

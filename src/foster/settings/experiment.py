@@ -37,6 +37,7 @@ from foster.settings.datasets import (
     dataset_facts,
     task_sizes,
 )
+from foster.settings.fit import smallest_batch_for
 from foster.settings.methods import DEFAULT_METHOD, facts_of
 from foster.settings.plugins import Kind, check_imported
 from foster.settings.toml import MAX_FILE_BYTES, packaged_names, packaged_text, path_named_in, read_toml
@@ -74,6 +75,9 @@ class Settings(CommonSettings):
     """A name, or `timm:NAME`."""
     batch_size: int = Field(default=128, ge=2)
     """Images per optimizer step, of all processes together."""
+    smallest_batch: int | None = Field(default=None, ge=2)
+    """The fewest images of an epoch's last batch; fewer are left out, others in each epoch. By default a quarter of a
+    batch, and 2 on the datasets of the published protocols, whose code trains on them."""
     epochs_scale: float = Field(default=1.0, gt=0, le=1000)
     """The factor on the epochs and milestones of every phase."""
     augmentation: str | Augmentation = "published"
@@ -122,6 +126,11 @@ class Settings(CommonSettings):
             exemplars = counted(self.memory_total, "exemplar")
             return f"memory_total: {exemplars} cannot hold one of each of {num_classes} classes"
         return None
+
+    @property
+    def fewest_in_a_batch(self) -> int:
+        """`smallest_batch`, or its default on this dataset."""
+        return self.smallest_batch or (2 if self.facts.keeps_last_batch else smallest_batch_for(self.batch_size))
 
     @property
     def dataset_settings(self) -> DatasetSettings:

@@ -14,6 +14,12 @@ class Frozen(BaseModel):
     )
 
 
+def smallest_batch_for(batch_size: int) -> int:
+    """The fewest images of a last batch that is trained on: BatchNorm's statistics of fewer cost accuracy
+    (results/notes/last-batch.md)."""
+    return max(2, batch_size // 4)
+
+
 USUAL_RATE_OF_ADAM = 0.01
 """A higher learning rate is probably a mistake for Adam."""
 

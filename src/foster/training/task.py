@@ -121,6 +121,8 @@ class Trainer:
     stop: StopRequest
     checkpoint_minutes: float
     num_tasks: int
+    smallest_batch: int = 2
+    """A last batch of fewer images is left out of its epoch."""
 
     def begin(self, task: Task) -> None:
         num_images = len(task.training)
@@ -196,10 +198,18 @@ class Trainer:
         return phase.changed_teachers(teachers)
 
     def _feed(self, phase: Phase, task: int) -> Feed:
-        engine, address = self.engine, Address(self.seed, "feed", task, phase.name)
-        place = (address, engine.device, engine.resident)
-        wanted = (phase.num_views, takes_batch(phase.objective), phase.replay)
-        return make_feed(phase.data, self.augmentation, self.batch_size, *place, *wanted)
+        return make_feed(
+            phase.data,
+            self.augmentation,
+            self.batch_size,
+            Address(self.seed, "feed", task, phase.name),
+            self.engine.device,
+            self.engine.resident,
+            phase.num_views,
+            takes_batch(phase.objective),
+            phase.replay,
+            self.smallest_batch,
+        )
 
 
 def seconds_an_epoch(
