@@ -30,7 +30,8 @@ class Result(RunResult):
     - `average_incremental_accuracy`: the mean of `accuracy` over all tasks, the first included
     - `forgetting`: how far each earlier task fell from its best to its last accuracy, on average, in points
     - `new_accuracy[t]`, `old_accuracy[t]`: after task t, on the test images of task t and of those before it
-    - `variants`: the same numbers of other networks and classifiers that were evaluated
+    - `variants`: `accuracy` and `average_incremental_accuracy` of other networks and classifiers that were evaluated;
+      `to_dict()["variants"]` has all their numbers
     - `params`, `memory_bytes`, `train_seconds`: numbers of parameters, of bytes kept between tasks, and of seconds
     - `finished`: False for a run in progress or interrupted, whose results are those of the tasks so far
     - `settings`: all settings of the run, as in its settings file, without paths
