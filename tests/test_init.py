@@ -1,5 +1,8 @@
 """What `import foster` offers."""
 
+import subprocess
+import sys
+
 import pytest
 
 import foster
@@ -16,6 +19,12 @@ def test_every_public_name_is_the_thing_itself() -> None:
     assert foster.CalibrationWarning is CalibrationWarning
     assert all(getattr(foster, name) is not None for name in foster.__all__)
     assert issubclass(foster.UpdateError, foster.FosterError)
+
+
+def test_the_modules_of_events_and_losses_need_no_import_of_their_own() -> None:
+    program = "import foster; print(foster.events.Evaluated.__name__, foster.losses.distillation.__name__)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["Evaluated", "distillation"]
 
 
 def test_another_name_is_no_attribute() -> None:

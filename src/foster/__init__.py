@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from foster import events as events
+    from foster import losses as losses
     from foster.data.feed import Batch as Batch
     from foster.data.images import ImageSet as ImageSet
     from foster.data.sources import register_dataset as register_dataset
@@ -60,11 +62,14 @@ _NAMES = {
     "foster.version": ("__version__",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
+_MODULES = ("events", "losses")
 __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     """Import the module of a public name when the name is first used, because most of these modules import torch."""
+    if name in _MODULES:
+        return import_module(f"foster.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'foster' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)

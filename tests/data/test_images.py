@@ -33,6 +33,25 @@ def test_tensors_of_another_type_or_shape_are_refused(images: torch.Tensor, labe
         ImageSet(images, labels, ("ant",))
 
 
+def test_arrays_and_lists_of_names_are_as_good_as_tensors_and_tuples() -> None:
+    pixels, labels = torch.arange(96, dtype=torch.uint8).view(2, 3, 4, 4), torch.tensor([1, 0])
+    found = ImageSet(pixels.numpy(), labels.numpy(), ["ant", "bee"])
+    expected = ImageSet(pixels, labels, ("ant", "bee"))
+    assert torch.equal(found.images, expected.images)
+    assert torch.equal(found.labels, expected.labels)
+    assert found.class_names == expected.class_names
+
+
+@pytest.mark.parametrize(("channels", "advice"), [(3, "255"), (1, "expand")])
+def test_the_advice_for_images_of_another_kind_makes_them_right(channels: int, advice: str) -> None:
+    images = torch.rand(2, channels, 4, 4, generator=torch.Generator().manual_seed(1))
+    with pytest.raises(ValueError, match=advice):
+        ImageSet(images, torch.zeros(2, dtype=torch.int64), ("ant",))
+    images = images.expand(-1, 3, -1, -1)
+    found = ImageSet((255 * images).round().byte(), torch.zeros(2, dtype=torch.int64), ("ant",)).images
+    assert (found / 255 - images).abs().max() < 0.003
+
+
 def test_select_takes_positions_in_the_given_order_or_a_mask() -> None:
     images = coloured([0, 1, 2, 1])
     assert values(images.select(torch.tensor([3, 0]))) == [3, 0]

@@ -41,6 +41,13 @@ def test_a_name_that_is_no_class_is_refused() -> None:
         class_order_from_names(["ant", "bee", "cta"], ["ant", "bee", "cat"])
 
 
+def test_a_class_order_may_be_of_class_ids_but_names_that_are_numbers_are_names() -> None:
+    assert class_order_from_names(["2", "0", "1"], ["ant", "bee", "cat"]) == (2, 0, 1)
+    assert class_order_from_names(["2", "1", "3"], ["3", "2", "1"]) == (1, 2, 0)
+    with pytest.raises(SettingsError, match=r"'3'.*ant, bee, cat"):
+        class_order_from_names(["1", "2", "3"], ["ant", "bee", "cat"])
+
+
 def test_a_scenario_is_a_sequence_of_tasks(scenario: Scenario) -> None:
     assert (scenario.mean, scenario.std) == ((0.5,) * 3, (0.25,) * 3)
     assert (len(scenario), scenario.task_sizes, scenario.name) == (3, (4, 3, 3), "synthetic-b4-inc3")

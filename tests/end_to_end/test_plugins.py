@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 from registries import TABLES, registries_kept
+from torch.utils.data import TensorDataset
 from typer.testing import CliRunner, Result
 
 import foster
@@ -206,10 +208,15 @@ def test_a_dataset_whose_numbers_nobody_told_is_counted(lab: Path) -> None:
 
 
 def test_the_page_on_plug_ins_shows_one_that_works(lab: Path) -> None:
-    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    (lab / "my_lab.py").write_text(code)
+    code = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (lab / "my_lab.py").write_text("\n\n".join(code))
     few = {"epochs_scale": 0.01, "batch_size": 30, "device": "cpu", "augmentation": "none"}
     keys = {"method": "replay", "dataset": "noise", "backbone": "tiny", "increment": 2, "memory_total": 8}
     assert len(foster.run(plugins=["my_lab"], **keys, **few).accuracy) == 2
     result = foster.run(plugins=["my_lab"], **keys | {"dataset": "darker", "tasks": "given"}, **few)
     assert (result.scenario, len(result.accuracy), result.task_sizes) == ("darker-tasks", 2, (4, 0))
+
+    grey = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    images = sys.modules["my_lab"].image_set(TensorDataset(grey, torch.tensor([0, 1, 0, 1, 1])), ["a", "b"])
+    assert (images.labels.tolist(), images.class_names) == ([0, 1, 0, 1, 1], ("a", "b"))
+    assert (images.images / 255 - grey).abs().max() < 0.003

@@ -12,7 +12,7 @@ import torch
 from photo_folders import write_classes
 
 import foster
-from foster.events import EpochEnded, Event, PhaseStarted, RunEnded, TaskStarted
+from foster.events import EpochEnded, Event, PhaseStarted, RunEnded, TaskEnded, TaskStarted
 
 TINY: dict[str, Any] = {
     "dataset": "synthetic",
@@ -55,8 +55,25 @@ def test_a_run_without_a_folder_is_silent_writes_nothing_and_sets_no_signal_hand
     assert result.finished
 
 
+def test_a_listener_computes_metrics_of_its_own_when_a_task_has_ended(tmp_path: Path) -> None:
+    found, told = [], []
+
+    def measure(event: Event) -> None:
+        if isinstance(event, TaskEnded):
+            (so_far,) = foster.load_results(tmp_path / "run")
+            labels, predicted = so_far.predictions_after(event.task)
+            found.append(100 * (labels == predicted).mean())
+            told.append(event.accuracy)
+
+    result = foster.run(**TINY, folder=tmp_path / "run", listener=measure)
+    assert found == pytest.approx(told)
+    assert told == result.accuracy
+
+
 def test_the_result_is_that_of_the_same_run_in_a_folder(plain: foster.Result, tmp_path: Path) -> None:
     there = foster.run(**TINY, folder=tmp_path / "run", resume=True)  # which begins one where the folder holds none
+    with pytest.raises(foster.DataError, match="needs the folder of the run"):
+        plain.predictions_after(0)
     for name in ("accuracy", "accuracy_matrix", "average_incremental_accuracy", "final_accuracy", "forgetting"):
         assert getattr(there, name) == getattr(plain, name)
     weights, others = there.network.state_dict(), plain.network.state_dict()
@@ -101,6 +118,8 @@ def test_an_augmentation_is_a_table_of_its_own() -> None:
         ({"method": "wax"}, "'wax'.*'wa'"),
         ({"wa": {"temperature": 1.0}}, r"wa\.temperature.*replay"),
         ({"batch_size": object()}, "batch_size.*object"),
+        ({"backbone": torch.nn.Flatten()}, "backbone.*register_backbone"),
+        ({"dataset": object()}, "dataset.*register_dataset"),
         ({"resume": True}, "resume=True.*folder"),
         ({"source": "cifar10-b0"}, "'cifar10-b0'"),
     ],

@@ -29,7 +29,12 @@ def test_the_predictions_that_a_run_keeps_have_the_accuracies_it_reports(tmp_pat
     assert accuracy(kept.by_variant["compressed"], kept.labels) == pytest.approx(results["final_accuracy"])
     for name, metrics in results["variants"].items():
         assert accuracy(kept.by_variant[name], kept.labels) == pytest.approx(metrics["final_accuracy"])
-    assert (tmp_path / PREDICTIONS).stat().st_size < 1000
+    for task, expected in enumerate(results["accuracy"]):
+        earlier = read_predictions(tmp_path, task)
+        assert accuracy(earlier.by_variant["compressed"], earlier.labels) == pytest.approx(expected)
+    with pytest.raises(DataError, match="after 3 tasks, but not after task 4"):
+        read_predictions(tmp_path, 3)
+    assert (tmp_path / PREDICTIONS).stat().st_size < 2500
     assert not kept_networks(tmp_path), "weights are kept only if asked for"
 
 
@@ -52,6 +57,13 @@ def test_a_resumed_run_keeps_what_it_evaluated_before_it_was_stopped(tmp_path: P
     for key, path in kept_networks(whole).items():
         for name, tensor in read_tensors(path).items():
             assert torch.equal(tensor, read_tensors(kept_networks(parted)[key])[name])
+
+
+def test_an_evaluation_replaces_those_of_later_tasks(tmp_path: Path):
+    for task in (0, 1, 2, 1):
+        keep_predictions(tmp_path, task, torch.tensor([0]), {"head": torch.tensor([task])})
+    assert read_predictions(tmp_path).task == 1
+    assert read_predictions(tmp_path, 0).by_variant["head"].tolist() == [0]
 
 
 def test_networks_are_not_written_through_a_link(tmp_path: Path):

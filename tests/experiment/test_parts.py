@@ -59,6 +59,13 @@ def test_an_order_seed_of_0_is_a_seed() -> None:
     assert load_scenario(tiny_settings("foster", "order_seed=0")).class_order == class_order_from_seed(6, 0)
 
 
+def test_a_class_order_may_be_of_numbers(tmp_path: Path) -> None:
+    (tmp_path / "order.txt").write_text("".join(f"{k}\n" for k in range(9, -1, -1)))
+    for order in (list(range(9, -1, -1)), tmp_path / "order.txt"):
+        scenario = load_scenario(load_settings("digits", [f"class_order={order}"]))
+        assert scenario.class_names[:3] == ("nine", "eight", "seven")
+
+
 def test_all_data_of_a_run_is_read_wherever_its_device_is(tmp_path: Path) -> None:
     check_data(tiny_settings("foster", "device=cuda:7"), Follower())
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"damaged")

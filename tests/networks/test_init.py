@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from registries import registries_kept
 from torch import Tensor, nn
 
 from foster.errors import SettingsError
-from foster.networks import BACKBONES, build_backbone, cosine_variant
+from foster.networks import BACKBONES, build_backbone, cosine_variant, register_backbone
 
 
 def num_parameters(module: nn.Module) -> int:
@@ -94,3 +95,8 @@ def test_an_unknown_backbone_is_refused_with_the_closest_name() -> None:
         build_backbone("resnet33")
     with pytest.raises(SettingsError, match="resnet18"):
         build_backbone("perceptron")
+
+
+def test_a_module_is_not_registered_in_place_of_what_makes_it() -> None:
+    with registries_kept(), pytest.raises(SettingsError, match=r"'mine'.*class"):
+        register_backbone("mine")(nn.Flatten())  # type: ignore[type-var]

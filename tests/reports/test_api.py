@@ -65,3 +65,17 @@ def test_the_networks_after_each_task_are_those_that_were_evaluated(kept_runs: d
             assert network(images).logits.shape == (1, num_classes)
     last = result.network_after(len(result.classes_seen) - 1)
     torch.testing.assert_close(last(images).logits, result.network(images).logits)
+
+
+def test_the_predictions_after_each_task_have_the_accuracies_of_the_result(kept_runs: dict[str, Path]) -> None:
+    (result,) = foster.load_results(kept_runs["foster"])
+    for task, num_classes in enumerate(result.classes_seen):
+        labels, predicted = result.predictions_after(task)
+        assert 100 * (labels == predicted).mean() == pytest.approx(result.accuracy[task])
+        assert {0, num_classes - 1} <= set(labels.tolist()) <= set(range(num_classes))
+        labels, predicted = result.predictions_after(task, "boosted")
+        assert 100 * (labels == predicted).mean() == pytest.approx(result.variants["boosted"].accuracy[task])
+    with pytest.raises(foster.DataError, match=r"'bosted'.*'boosted'"):
+        result.predictions_after(0, "bosted")
+    with pytest.raises(foster.DataError, match="not after task 99"):
+        result.predictions_after(98)

@@ -6,8 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from foster.data.augmentation.pipeline import Changes
@@ -126,7 +128,10 @@ class TensorStack(Stack):
 
     def __init__(self, tensor: Tensor) -> None:
         if tensor.dtype != torch.uint8 or tensor.ndim != 4 or tensor.shape[1] != 3:
-            raise ValueError(f"images must be uint8 [N, 3, H, W], not {tensor.dtype} {tuple(tensor.shape)}")
+            raise ValueError(
+                f"images must be uint8 [N, 3, H, W], not {tensor.dtype} {tuple(tensor.shape)}; for pixels from 0 to 1: "
+                "(255 * images).round().byte(), for grey images: images.expand(-1, 3, -1, -1)"
+            )
         self._tensor = tensor
 
     def __len__(self) -> int:
@@ -196,14 +201,14 @@ def free_memory(device: torch.device) -> int:
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def as_stack(images: Stack | Tensor) -> Stack:
-    """A tensor of images as a stack; a stack as it is."""
-    return TensorStack(images) if isinstance(images, Tensor) else images
+def as_stack(images: Stack | Tensor | NDArray[Any]) -> Stack:
+    """A tensor or an array of images as a stack; a stack as it is."""
+    return images if isinstance(images, Stack) else TensorStack(torch.as_tensor(images))
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class ImageSet:
-    """Images `[N, 3, H, W]` uint8, labels `[N]` int64, and the name of every class id.
+    """Images `[N, 3, H, W]` uint8, labels `[N]` int64, both tensors or arrays, and the name of every class id.
 
     `class_names[label]` names an image's class. A label of -1 means "unlabeled". `beside` has further tensors by name,
     with a row for each image, such as `exemplar`: whether it comes from a memory.
@@ -217,11 +222,12 @@ class ImageSet:
 
     def __init__(
         self,
-        stack: Stack | Tensor,
-        labels: Tensor,
-        class_names: tuple[str, ...],
+        stack: Stack | Tensor | NDArray[Any],
+        labels: Tensor | NDArray[Any],
+        class_names: Sequence[str],
         beside: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> None:
+        labels = torch.as_tensor(labels)
         if labels.shape != (len(stack),):
             raise ValueError(f"{len(stack)} images but labels of shape {tuple(labels.shape)}")
         if labels.dtype != torch.int64:
@@ -231,7 +237,7 @@ class ImageSet:
                 raise ValueError(f"{len(stack)} images but {len(rows)} rows of '{name}'")
         object.__setattr__(self, "stack", as_stack(stack))
         object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "class_names", class_names)
+        object.__setattr__(self, "class_names", tuple(class_names))
         object.__setattr__(self, "beside", dict(beside))
 
     @property

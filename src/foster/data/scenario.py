@@ -94,11 +94,13 @@ def class_order_from_seed(num_classes: int, seed: int) -> tuple[int, ...]:
 
 
 def class_order_from_names(names: Sequence[str], class_names: Sequence[str]) -> tuple[int, ...]:
-    """The class ids of `names`, a permutation of `class_names`."""
+    """The class ids of `names`, a permutation of `class_names` or, if none of these is there, of the ids themselves."""
     known = {name: k for k, name in enumerate(class_names)}
+    if known.keys().isdisjoint(names):
+        known = {str(k): k for k in range(len(class_names))}
     for name in names:
         if name not in known:
-            raise SettingsError(f"unknown class '{name}' in the class order{suggestion(name, known)}")
+            raise SettingsError(f"unknown class '{name}' in the class order{suggestion(name, class_names)}")
     return tuple(known[name] for name in names)
 
 

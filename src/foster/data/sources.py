@@ -72,7 +72,12 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     if isinstance(read, str):
         module, _, name = read.partition(":")
         read = getattr(importlib.import_module(module), name)
-    train, test = read(request)
+    sets = tuple(read(request))
+    if [isinstance(images, ImageSet) for images in sets] != [True, True]:
+        raise DataError(
+            f"dataset '{facts.name}': its function must return two foster.ImageSet, training and test images"
+        )
+    train, test = sets
     names = train.class_names
     present = set(train.labels.tolist())
     without = [name for class_id, name in enumerate(names) if class_id not in present]

@@ -23,6 +23,7 @@ from foster.system.files import user_path
 from foster.system.signals import StopRequest
 
 ASKED = "in the keywords"
+REGISTERED = ("backbone", "dataset", "method")
 
 
 def run(
@@ -134,4 +135,5 @@ def _text(key: str, value: Any) -> str:
     try:
         return value_text(str(value) if isinstance(value, Path) else value)
     except TypeError:
-        raise SettingsError(f"{key}: a {type(value).__name__} is no value of a setting ({ASKED})") from None
+        hint = f"; give it a name with foster.register_{key}, and set {key} to that name" if key in REGISTERED else ""
+        raise SettingsError(f"{key}: a {type(value).__name__} is no value of a setting{hint} ({ASKED})") from None

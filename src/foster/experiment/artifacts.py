@@ -1,4 +1,4 @@
-"""What a run keeps for figures and reports: the predictions of its last task and, if asked to, its networks."""
+"""What a run keeps for figures and reports: the predictions after each task and, if asked to, its networks."""
 
 import re
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from foster.errors import DataError, FolderError
 from foster.networks.modules import on_host
+from foster.system.counts import counted
 from foster.system.files import read_limited, write_bytes
 
 PREDICTIONS, NETWORKS = "predictions.safetensors", "networks"
@@ -36,35 +37,48 @@ class Predictions:
 
 
 def keep_predictions(folder: Path, task: int, labels: Tensor, by_variant: Mapping[str, Tensor]) -> None:
-    """Add the predictions `[N]` of one evaluation after `task`; those after an earlier task are replaced."""
+    """Add the predictions `[N]` of one evaluation after `task`; those after later tasks are dropped."""
     try:
-        kept = read_predictions(folder)
-        arrays = dict(kept.by_variant) if kept.task == task else {}
+        kept = {index: found for index, found in _read(folder).items() if index <= task}
     except DataError:
-        arrays = {}
-    arrays |= {name: ids.cpu().numpy() for name, ids in {**by_variant, _LABELS: labels}.items()}
+        kept = {}
+    added = {name: ids.cpu().numpy() for name, ids in {**by_variant, _LABELS: labels}.items()}
+    kept[task] = kept.get(task, {}) | added
     # Ids are small: two bytes each, in all but uncommonly large experiments.
     small = {
-        f"{task}/{name}": ids.astype(np.min_scalar_type(int(ids.max(initial=256)))) for name, ids in arrays.items()
+        f"{index}/{name}": ids.astype(np.min_scalar_type(int(ids.max(initial=256))))
+        for index, found in kept.items()
+        for name, ids in found.items()
     }
     write_bytes(folder / PREDICTIONS, safetensors.numpy.save(small))
 
 
-def read_predictions(folder: Path) -> Predictions:
-    """The predictions after the last task that was evaluated; a DataError where there are none."""
+def read_predictions(folder: Path, task: int | None = None) -> Predictions:
+    """The predictions after a task, by default after the last one that was evaluated; a DataError if there are none."""
+    kept = _read(folder)
+    task = max(kept) if task is None else task
+    if task not in kept:
+        tasks = counted(len(kept), "task")
+        raise DataError(f"'{folder}' keeps predictions after {tasks}, but not after task {task + 1}")
+    labels = kept[task].pop(_LABELS)
+    return Predictions(task, labels, kept[task])
+
+
+def _read(folder: Path) -> dict[int, dict[str, NDArray[np.int64]]]:
+    """The predictions after each task, with its labels."""
     path = folder / PREDICTIONS
+    kept: dict[int, dict[str, NDArray[np.int64]]] = {}
     try:
-        tensors = safetensors.numpy.load(read_limited(path, MAX_PREDICTIONS_BYTES))
-        (task,) = {int(key.partition("/")[0]) for key in tensors}
-        arrays = {key.partition("/")[2]: ids.astype(np.int64) for key, ids in tensors.items()}
-        labels = arrays.pop(_LABELS)
-        if any(ids.ndim != 1 or ids.shape != labels.shape for ids in arrays.values()):
+        for key, ids in safetensors.numpy.load(read_limited(path, MAX_PREDICTIONS_BYTES)).items():
+            task, _, name = key.partition("/")
+            kept.setdefault(int(task), {})[name] = ids.astype(np.int64)
+        if not kept or any(ids.ndim != 1 or ids.shape != a[_LABELS].shape for a in kept.values() for ids in a.values()):
             raise ValueError("labels and predictions do not belong together")
     except FileNotFoundError:
         raise DataError(f"'{folder}' keeps no predictions ({PREDICTIONS})") from None
     except _DAMAGE as error:
         raise DataError(f"'{path}' cannot be read: {error}") from None
-    return Predictions(task, labels, arrays)
+    return kept
 
 
 def keep_network(folder: Path, task: int, variant: str, network: nn.Module) -> None:

@@ -164,8 +164,8 @@ class Experiment:
     def _close_task(self, task: Task, seconds: float) -> TaskState:
         memory, network = self.method.memory, self.method.network
         self.record.close_task(seconds, network.num_parameters(), memory.num_bytes + self.method.kept_bytes)
-        self._tell(events.TaskEnded(task.index, self.record.result[-1].accuracy, memory.num_images, seconds))
         self.folder.write_results(self._results(is_finished=False))
+        self._tell(events.TaskEnded(task.index, self.record.result[-1].accuracy, memory.num_images, seconds))
         # Between two tasks, the method is its networks and its memory. A network with statistics is never changed in
         # place, and may be large: it is copied when it is written.
         keep = Tensor.detach if network.statistics_bytes else on_host

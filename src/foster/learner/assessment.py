@@ -80,6 +80,7 @@ class EvaluationReport:
 
     @property
     def classes(self) -> tuple[ClassAccuracy, ...]:
+        """Of each class its `name`, `accuracy` in percent, `num_images`, `num_right` and `mistaken_for`."""
         return tuple(ClassAccuracy.of(name, answers) for name, answers in self.confusion.items())
 
     @property

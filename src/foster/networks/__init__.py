@@ -45,6 +45,8 @@ def register_backbone(name: str) -> Callable[[Maker], Maker]:
     """
 
     def enter(make: Maker) -> Maker:
+        if isinstance(make, nn.Module):
+            raise SettingsError(f"backbone '{name}': register the class or a function that makes the module")
         # A module that is not a Backbone is wrapped when it is chosen.
         register("backbone", BACKBONES, name, cast("Callable[[], Backbone]", make), make)
         return make

@@ -6,14 +6,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from foster.errors import DataError
+from foster.errors import DataError, suggestion
 from foster.experiment.results import RunResult, find_results
 from foster.system.counts import counted
 from foster.system.files import user_path
 from foster.system.output import plain_text
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
     from torch import nn
 
     from foster.networks.network import Network
@@ -28,7 +30,8 @@ class Result(RunResult):
     - `average_incremental_accuracy`: the mean of `accuracy` over all tasks, the first included
     - `forgetting`: how far each earlier task fell from its best to its last accuracy, on average, in points
     - `new_accuracy[t]`, `old_accuracy[t]`: after task t, on the test images of task t and of those before it
-    - `variants`: the same numbers of other networks and classifiers that were evaluated
+    - `variants`: `accuracy` and `average_incremental_accuracy` of other networks and classifiers that were evaluated;
+      `to_dict()["variants"]` has all their numbers
     - `params`, `memory_bytes`, `train_seconds`: numbers of parameters, of bytes kept between tasks, and of seconds
     - `finished`: False for a run in progress or interrupted, whose results are those of the tasks so far
     - `settings`: all settings of the run, as in its settings file, without paths
@@ -64,6 +67,22 @@ class Result(RunResult):
         from foster.reports.archive import RunArchive
 
         return RunArchive(self).network_after(task, variant).eval()
+
+    def predictions_after(self, task: int, variant: str | None = None) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
+        """The true and the predicted class ids `[N]` of all test images so far after a task, counted from 0.
+
+        They are positions in `classes`, so that `confusion_matrix(*result.predictions_after(3))` of scikit-learn is the
+        confusion matrix after the fourth task. `variant` is one of `variants`; by default it is the result. The run
+        must have a folder.
+        """
+        from foster.reports.archive import RunArchive
+
+        kept = RunArchive(self).predictions_after(task)
+        variant = self.result if variant is None else variant
+        if variant not in kept.by_variant:
+            found = suggestion(variant, kept.by_variant)
+            raise DataError(f"no predictions of '{variant}' after task {task + 1} in '{self.path.parent}'{found}")
+        return kept.labels, kept.by_variant[variant]
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `results.json`."""

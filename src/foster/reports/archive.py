@@ -84,7 +84,11 @@ class RunArchive:
 
     @cached_property
     def all_predictions(self) -> Predictions:
-        kept = read_predictions(self.folder)
+        return self.predictions_after()
+
+    def predictions_after(self, task: int | None = None) -> Predictions:
+        """The predictions of all variants, by default after the last task."""
+        kept = read_predictions(self.folder, task)
         ids = np.concatenate([kept.labels, *kept.by_variant.values()])
         num_known = min(len(self.class_names), sum(self.task_sizes))
         are_known = bool(((ids >= 0) & (ids < num_known)).all())

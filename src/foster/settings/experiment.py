@@ -67,8 +67,9 @@ class Settings(CommonSettings):
     classes may come again."""
     order_seed: int | None = Field(default=None, ge=0, lt=2**32)
     """The seed of the class order; by default the run's seed."""
-    class_order: tuple[str, ...] = ()
-    """All class names in order of arrival, in place of an order from the seed; or a text file with one name a line."""
+    class_order: tuple[Annotated[str, Field(coerce_numbers_to_str=True)], ...] = ()
+    """All class names in order of arrival, or all class ids of the dataset, counted from 0, in place of an order from
+    the seed; or a text file with one of them a line."""
     validation_share: float = Field(default=0.0, ge=0, lt=1)
     """Above 0: evaluate on this share of the training images, which is held out, and not on the test set."""
     backbone: str = "resnet32"
