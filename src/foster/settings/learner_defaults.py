@@ -88,9 +88,11 @@ def backbone_for(image_size: tuple[int, int]) -> str:
     return "resnet32" if max(image_size) <= SMALL_SIDE else PRETRAINED
 
 
-def frozen_side_for(on_gpu: bool) -> int:
+def frozen_side_for(on_gpu: bool, backbone: str = PRETRAINED) -> int:
     """The side of the images that a frozen backbone sees. Small images are enlarged, because the backbone was
     pretrained on objects of that size (results/notes/photo-heads.md)."""
+    if backbone == "efficientnet_lite2":
+        return 260
     return 224 if on_gpu else 192
 
 
