@@ -52,7 +52,7 @@ def test_a_small_backbone_that_is_asked_for_sees_small_images_for_good() -> None
     [
         ("auto", "auto", "auto", ("closed_form", "efficientnet_lite0", 192)),
         ("auto", "auto", 64, ("closed_form", "efficientnet_lite0", 64)),
-        ("auto", "efficientnet_lite2", "auto", ("closed_form", "efficientnet_lite2", 260)),
+        ("auto", "efficientnet_lite2", "auto", ("closed_form", "efficientnet_lite2", 224)),
         ("foster", "auto", "auto", ("foster", "resnet32", 32)),
         ("foster", "auto", 64, ("foster", "resnet32", 64)),
     ],

@@ -91,9 +91,7 @@ def backbone_for(image_size: tuple[int, int]) -> str:
 def frozen_side_for(on_gpu: bool, backbone: str = PRETRAINED) -> int:
     """The side of the images that a frozen backbone sees. Small images are enlarged, because the backbone was
     pretrained on objects of that size (results/notes/photo-heads.md)."""
-    if backbone == "efficientnet_lite2":
-        return 260
-    return 224 if on_gpu else 192
+    return 224 if on_gpu or backbone == "efficientnet_lite2" else 192
 
 
 def augmentation_for(image_size: tuple[int, int], preset: str) -> str:
