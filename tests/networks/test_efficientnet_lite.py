@@ -14,11 +14,11 @@ from foster.networks.pretrained import packaged_weights
 
 PUBLISHED_PARAMETERS = {"efficientnet_lite0": 4_652_008, "efficientnet_lite2": 6_092_072}
 LENGTHS = {"efficientnet_lite0": (20.527, 19.925), "efficientnet_lite2": (20.519, 23.364)}
-"""The lengths of the features of scikit-learn's photos at 192 pixels, computed in double precision from the files of the
-weights by their own names, with other code."""
+"""The lengths of the features of scikit-learn's photos at 192 pixels, computed in double precision from the packaged
+files by the names in them, with other code."""
 PALACE, BELL_COTE, DAISY, HONEYCOMB = 698, 442, 985, 599
-"""ImageNet's ids of what scikit-learn's photos show: a Chinese palace, and a flower of many petals. ImageNet has no class
-for it: Lite0 sees a daisy, Lite2 a honeycomb."""
+"""ImageNet's ids of what scikit-learn's photos show: a Chinese palace, and a flower of many petals, for which there is
+no class: Lite0 sees a daisy, Lite2 a honeycomb."""
 
 
 def photos(side: int) -> torch.Tensor:

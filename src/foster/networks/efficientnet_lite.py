@@ -118,7 +118,8 @@ class EfficientNetLite(Backbone):
     """A stem that halves the resolution, seven stages that halve it four times, and a last layer of 1,280 channels.
 
     The widths of all stages are multiplied by `width`, and the numbers of blocks by `depth`, except in the first and
-    the last stage. Its tensors are in the order of the PyTorch port of the published network, whose weights are loaded by position.
+    the last stage. Its tensors are in the order of the PyTorch port of the published network, whose weights are loaded
+    by position.
     """
 
     feature_size = FEATURE_SIZE
