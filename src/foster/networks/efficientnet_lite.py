@@ -1,6 +1,5 @@
-"""EfficientNet-Lite: small backbones for photos, without squeeze-and-excitation and with ReLU6 (Tan and Le, 2019)."""
+"""EfficientNet-Lite0: a small backbone for photos, without squeeze-and-excitation and with ReLU6 (Tan and Le, 2019)."""
 
-import math
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ STEM_WIDTH, FEATURE_SIZE = 32, 1280
 
 
 class _Stage(NamedTuple):
-    """Blocks of one width, as in EfficientNet-Lite0; the first block has the stride."""
+    """Blocks of one width; the first block has the stride."""
 
     num_blocks: int
     kernel: int
@@ -108,33 +107,24 @@ class Block(nn.Module):
         return maps + out if self.is_residual else out
 
 
-def scaled(width: int, factor: float) -> int:
-    """The multiple of 8 that is nearest to `factor * width`, or the next one if that is more than a tenth too small."""
-    rounded = int(factor * width + 4) // 8 * 8
-    return rounded if rounded >= 0.9 * factor * width else rounded + 8
-
-
 class EfficientNetLite(Backbone):
     """A stem that halves the resolution, seven stages that halve it four times, and a last layer of 1,280 channels.
 
-    The widths of all stages are multiplied by `width`, and the numbers of blocks by `depth`, except in the first and
-    the last stage. Its tensors are in the order of the PyTorch port of the published network, whose weights are loaded
-    by position.
+    Its tensors are in the order of the PyTorch port of the published network, whose weights are loaded by position.
     """
 
     feature_size = FEATURE_SIZE
 
-    def __init__(self, width: float = 1.0, depth: float = 1.0) -> None:
+    def __init__(self) -> None:
         super().__init__()
         parts = [_unit(3, STEM_WIDTH, kernel=3, stride=2)]
         channels = STEM_WIDTH
         for stage in STAGES:
             blocks = []
-            num_blocks = stage.num_blocks if stage in (STAGES[0], STAGES[-1]) else math.ceil(depth * stage.num_blocks)
-            for position in range(num_blocks):
+            for position in range(stage.num_blocks):
                 stride = stage.stride if position == 0 else 1
-                blocks.append(Block(channels, scaled(stage.width, width), stage.kernel, stride, stage.expansion))
-                channels = scaled(stage.width, width)
+                blocks.append(Block(channels, stage.width, stage.kernel, stride, stage.expansion))
+                channels = stage.width
             parts.append(nn.Sequential(*blocks))
         parts.append(_unit(channels, FEATURE_SIZE))
         self.body = nn.ModuleList(parts)
@@ -144,13 +134,3 @@ class EfficientNetLite(Backbone):
 
     def stages(self, images: Tensor) -> list[Tensor]:
         return stage_outputs(self.body, images)
-
-
-def efficientnet_lite0() -> EfficientNetLite:
-    """EfficientNet-Lite0, for photos, with weights that were pretrained on ImageNet."""
-    return EfficientNetLite()
-
-
-def efficientnet_lite2() -> EfficientNetLite:
-    """EfficientNet-Lite2, larger and more accurate than Lite0; its weights come with the extra `lite2`."""
-    return EfficientNetLite(width=1.1, depth=1.2)

