@@ -41,8 +41,8 @@ from foster.networks.network import Network
 from foster.networks.statistics import Statistics, discriminants, discriminants_of_few, random_features, random_weights
 from foster.networks.statistics import ridge as solve_ridge
 from foster.seeding import Address
+from foster.settings.learner_defaults import PRETRAINED
 
-BACKBONE = "efficientnet_lite0"
 AT_ONCE = 112
 Scores = Callable[[Tensor], Tensor]
 """From features `[n, d]`, which are square roots of unit length, to scores `[n, C]`."""
@@ -158,6 +158,7 @@ def main() -> None:
     parser.add_argument("--few", type=int, help="photos of every second class that are learned")
     parser.add_argument("--test", type=int, default=20, help="photos of a class that are measured on")
     parser.add_argument("--draws", type=int, default=1)
+    parser.add_argument("--backbone", default=PRETRAINED, help="whose features the heads are computed from")
     parser.add_argument("--side", type=int, default=192)
     parser.add_argument("--heads", nargs="*", choices=tuple(HEADS), default=list(HEADS))
     parser.add_argument("--learner", nargs="*", default=[], metavar="'KEY=VALUE ...'", help="foster learn, with these")
@@ -186,7 +187,7 @@ def compare(given: argparse.Namespace) -> None:
             arrays = {"features": saved.features.numpy(), "labels": labels.numpy(), "names": np.array(saved.names)}
             np.savez(given.features, **arrays)
     ways = {TITLES[name]: measured(HEADS[name], saved, draws) for name in given.heads}
-    start = program_start() if given.learner else 0.0
+    start = program_start(given.backbone) if given.learner else 0.0
     for settings in given.learner:
         ways[f"foster learn {settings}".rstrip()] = run_program(files, draws[0], settings, start)
     title = given.title or (given.photos or given.features).name
@@ -235,7 +236,7 @@ def compute(
     files: Sequence[tuple[Path, int]], draws: Sequence[Sequence[Learn]], given: argparse.Namespace
 ) -> tuple[Saved, list[float]]:
     """The features, and for each learn of the first draw the processor seconds of those that it learns from."""
-    choice = choose_backbone(BACKBONE, (given.side, given.side))
+    choice = choose_backbone(given.backbone, (given.side, given.side))
     backbone = choice.make()
     resizing = Resizing(given.side, given.side)
     preprocessing = Preprocessing.model_validate({**vars(resizing), "mean": choice.mean, "std": choice.std})
@@ -282,11 +283,11 @@ def measured(make: Callable[[Tensor, Tensor], Scores], saved: Saved, draws: Sequ
     return way
 
 
-def program_start() -> float:
+def program_start(backbone: str) -> float:
     """Processor seconds of a program that imports what a learn needs and loads the weights of the backbone."""
     code = (
         "import foster.learner.learner, foster.learner.closed_form, foster.cli\n"
-        f"from foster.networks.adapted import choose_backbone\nchoose_backbone('{BACKBONE}', (192, 192)).make()"
+        f"from foster.networks.adapted import choose_backbone\nchoose_backbone('{backbone}', (192, 192)).make()"
     )
     return min(processor_seconds([sys.executable, "-c", code]) for _ in range(2))
 
