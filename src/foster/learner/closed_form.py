@@ -39,9 +39,6 @@ from foster.settings.learner import CLOSED_FORM, LearnerSettings
 from foster.system.counts import counted
 from foster.training.engine import find_device
 
-READ_AT_ONCE = 128
-"""The number of photos that are decoded and inferred together."""
-
 TRAINING_KEYS = ("training", "epochs_scale", "learning_rate_scale", "augmentation")
 """Settings that have an effect only if a network is trained."""
 
@@ -164,12 +161,12 @@ def compute_features(
         image = resizing(picture)
         return Seen(image, image_id(image), _encoded(picture, image, resizing) if quota else b"")
 
-    for batch in decoded_by(source.items, see, max(resizing.size), READ_AT_ONCE):
+    for batch in decoded_by(source.items, see, max(resizing.size)):
         unreadable += source.unreadable(batch.unreadable)
         refuse_too_many(unreadable, len(source), source.title, plan.settings.max_unreadable)
-        positions += batch.positions
+        positions += batch.results
         new: list[Seen] = []
-        for position, seen in zip(batch.positions, batch.results, strict=True):
+        for position, seen in batch.results.items():
             ids.append(seen.id)
             photo = source.labels[position], seen.id
             if photo not in taken:

@@ -49,8 +49,8 @@ def read_photos(photos: Photos, resizing: Resizing, max_unreadable: int | None =
     for batch in decoded(photos.items, resizing):
         unreadable += photos.unreadable(batch.unreadable)
         refuse_too_many(unreadable, len(photos), photos.title, max_unreadable)
-        kept += batch.positions
-        images += [image[None] for image in batch.results]
+        kept += batch.results
+        images += [image[None] for image in batch.results.values()]
     return _read(TensorStack(torch.cat(images)), kept, photos, unreadable)
 
 
