@@ -22,7 +22,7 @@ from foster.learner.learner import Learner
 from foster.learner.plan import classes_of
 from foster.learner.suspicion import MIN_PHOTOS, are_suspect, judgeable, left_out_probabilities
 from foster.networks.adapted import choose_backbone
-from foster.settings.learner_defaults import PRETRAINED
+from foster.settings.learner_defaults import PRETRAINED, frozen_side_for
 from foster.system.counts import counted
 from foster.training.engine import find_device
 
@@ -31,9 +31,6 @@ FEW_PHOTOS = 10
 
 VERY_SMALL = 32
 """Photos with a shorter side are reported if most photos are at least four times as large."""
-
-SIDE = 192
-"""The side of the images for a pretrained backbone."""
 
 SKETCHED_SIDE = 64
 """The side at which photos are decoded if no network is used."""
@@ -164,7 +161,8 @@ def classifier_for(learner: Learner | None, device: str) -> Classifier:
     """The classifier of the bundle; without a bundle, the pretrained backbone, which has no classes."""
     if learner is not None:
         return learner.classifier()
-    resizing = Resizing(SIDE, SIDE)
+    side = frozen_side_for(on_gpu=False)  # the same findings on every device
+    resizing = Resizing(side, side)
     network, preprocessing = frozen_network(choose_backbone(PRETRAINED, resizing.size), resizing)
     return Classifier(network, preprocessing).to(find_device(device))
 

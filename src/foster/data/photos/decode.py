@@ -57,6 +57,9 @@ SMALLEST_SIDE = 4
 DECODED_AT_ONCE = 128
 """The number of photos that are decoded, and inferred, together."""
 
+JPEG = b"\xff\xd8\xff"
+"""The first bytes of a JPEG file."""
+
 REENCODED_QUALITY = 95
 ID_LENGTH = 12
 
@@ -379,7 +382,7 @@ def _by_simplejpeg(content: bytes, short_side: int) -> NDArray[np.uint8] | None:
     """The pixels of an ordinary upright JPEG, no smaller than is needed; None for any other file, which Pillow then
     decodes or refuses."""
     library = _simplejpeg()
-    if library is None or not content.startswith(b"\xff\xd8\xff"):
+    if library is None or not content.startswith(JPEG):
         return None
     try:
         height, width, colours, _ = library.decode_jpeg_header(content)

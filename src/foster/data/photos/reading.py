@@ -9,7 +9,7 @@ import torch
 
 from foster.data.images import Stack, TensorStack
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.decode import ImageError, Resizing, decoded, quiet_pillow, typical_side, upright_size
+from foster.data.photos.decode import JPEG, ImageError, Resizing, decoded, quiet_pillow, typical_side, upright_size
 from foster.data.photos.find import Photos, Unreadable
 from foster.data.photos.stack import PhotoStack
 from foster.data.photos.store import CPU, PhotoLoader, Place, none_readable, refuse_too_many
@@ -20,8 +20,6 @@ from foster.system.memory import main_memory
 COPIES_OF_IMAGES, COPIES_OF_PHOTOS = 5, 2
 """The peak memory of a `learn`, in copies of its images. Small images are copied as read, after the known and held-out
 ones are left out, joined with the exemplars, shuffled, and augmented; photos are kept larger, but once."""
-
-JPEG = b"\xff\xd8\xff"
 
 NUM_MEASURED = 200
 """The number of photos from whose sizes a learner chooses its image size."""
@@ -121,10 +119,8 @@ def learner_loader(
 
 
 def memory_of_files(files: Sequence[Sequence[tuple[str, bytes]]], resizing: Resizing) -> ExemplarMemory:
-    """The images that a learner kept of each class as files (`Stack.files`), by their ids.
-
-    Raises DataError if one cannot be read or has another size; a large image is not decoded.
-    """
+    """The images that a learner kept of each class as files (`Stack.files`), by their ids. Before anything is decoded,
+    they are checked by `check_kept`. Raises DataError."""
     check_kept(files, resizing)
     memory = ExemplarMemory()
     for class_id, kept in enumerate(files):
@@ -145,9 +141,11 @@ def _checked_pixels(photo_id: str, content: bytes, resizing: Resizing) -> int:
         width, height = upright_size(content)
     except ImageError as error:
         raise DataError(f"image {photo_id} cannot be read: {error}") from None
-    is_photo = keeps_photos(resizing) and content.startswith(JPEG)
-    is_small = is_photo and min(width, height) <= learner_loader(resizing).short_side
-    if not is_small and (height, width) != resizing.size:
+    if keeps_photos(resizing) and content.startswith(JPEG):
+        fits = min(width, height) <= learner_loader(resizing).short_side
+    else:
+        fits = (height, width) == resizing.size
+    if not fits:
         raise DataError(f"image {photo_id} is not {resizing.width} x {resizing.height}")
     return width * height
 
