@@ -134,8 +134,8 @@ def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos, listene
             f"known are {listed(knowledge.class_names)}{hint if UNKNOWN in unknown else ''}"
         )
     familiarity = knowledge.familiarity
-    is_chosen = [label in ids or (label == UNKNOWN and familiarity is not None) for label in photos.labels]
-    chosen = [k for k, wanted in enumerate(is_chosen) if wanted]
+    wanted = {*ids, UNKNOWN} if familiarity is not None else {*ids}
+    chosen = [k for k, label in enumerate(photos.labels) if label in wanted]
     learned = knowledge.learned_ids()
     unreadable: list[Unreadable] = []
     true: list[int] = []

@@ -20,7 +20,7 @@ from foster.bundle.manifest import Preprocessing
 from foster.data.images import digest
 from foster.data.photos.decode import Resizing, decoded_by, image_id, jpeg_of, png_of, shrunk
 from foster.data.photos.find import Unreadable
-from foster.data.photos.reading import keeps_photos, learner_loader
+from foster.data.photos.reading import keeps_photos, kept_side
 from foster.data.photos.store import none_readable, refuse_too_many
 from foster.errors import SettingsError
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
@@ -190,7 +190,7 @@ def compute_features(
 def _encoded(picture: Image.Image, image: Tensor, resizing: Resizing) -> bytes:
     """A photo as it is kept: a JPEG a seventh larger than the network's image or, if that is small, a PNG of it."""
     if keeps_photos(resizing):
-        return jpeg_of(shrunk(picture, learner_loader(resizing).short_side))
+        return jpeg_of(shrunk(picture, kept_side(resizing)))
     return png_of(image.permute(1, 2, 0).numpy())
 
 

@@ -3,7 +3,6 @@ than the network sees them, so that crops stay sharp."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -12,7 +11,7 @@ from foster.data.memory import ExemplarMemory
 from foster.data.photos.decode import JPEG, ImageError, Resizing, decoded, quiet_pillow, typical_side, upright_size
 from foster.data.photos.find import Photos, Unreadable
 from foster.data.photos.stack import PhotoStack
-from foster.data.photos.store import CPU, PhotoLoader, Place, none_readable, refuse_too_many
+from foster.data.photos.store import CPU, PhotoLoader, none_readable, refuse_too_many
 from foster.errors import DataError
 from foster.settings.learner_defaults import SMALL_SIDE
 from foster.system.memory import main_memory
@@ -104,18 +103,14 @@ def keeps_photos(resizing: Resizing) -> bool:
     return max(resizing.size) > SMALL_SIDE
 
 
-def learner_loader(
-    resizing: Resizing,
-    device: torch.device = CPU,
-    place: Place = "host",
-    cache: Path | None = None,
-    max_unreadable: int | None = None,
-) -> PhotoLoader:
-    """How a learner keeps photos: a seventh larger than its network sees them, so that crops stay sharp. Exemplars are
-    encoded at that size."""
-    side = max(resizing.size)
-    kept = round(side * 8 / 7)
-    return PhotoLoader(side, kept, device, place, cache, max_unreadable, resizing=resizing)
+def kept_side(resizing: Resizing) -> int:
+    """The shorter side of the photos that a learner keeps: a seventh more than the network sees."""
+    return round(max(resizing.size) * 8 / 7)
+
+
+def learner_loader(resizing: Resizing) -> PhotoLoader:
+    """How a learner keeps photos in memory. Exemplars are encoded at the same size."""
+    return PhotoLoader(max(resizing.size), kept_side(resizing), place="host", resizing=resizing)
 
 
 def memory_of_files(files: Sequence[Sequence[tuple[str, bytes]]], resizing: Resizing) -> ExemplarMemory:
@@ -142,7 +137,7 @@ def _checked_pixels(photo_id: str, content: bytes, resizing: Resizing) -> int:
     except ImageError as error:
         raise DataError(f"image {photo_id} cannot be read: {error}") from None
     if keeps_photos(resizing) and content.startswith(JPEG):
-        fits = min(width, height) <= learner_loader(resizing).short_side
+        fits = min(width, height) <= kept_side(resizing)
     else:
         fits = (height, width) == resizing.size
     if not fits:
