@@ -43,7 +43,6 @@ from foster.networks.statistics import ridge as solve_ridge
 from foster.seeding import Address
 from foster.settings.learner_defaults import PRETRAINED
 
-AT_ONCE = 112
 Scores = Callable[[Tensor], Tensor]
 """From features `[n, d]`, which are square roots of unit length, to scores `[n, C]`."""
 
@@ -245,11 +244,11 @@ def compute(
 
     def fill(positions: list[int]) -> float:
         began = time.process_time()
-        for batch in decoded_by([files[k][0] for k in positions], resizing, given.side, AT_ONCE):
+        for batch in decoded_by([files[k][0] for k in positions], resizing, given.side):
             for reason in batch.unreadable.values():
                 raise ImageError(reason)
-            chosen = [positions[k] for k in batch.positions]
-            features[chosen] = stored_features(classifier.features(torch.stack(batch.results)))
+            chosen = [positions[k] for k in batch.results]
+            features[chosen] = stored_features(classifier.features(torch.stack(list(batch.results.values()))))
         return time.process_time() - began
 
     fill(list(range(min(8, len(files)))))  # the first time, kernels are chosen

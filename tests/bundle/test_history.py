@@ -1,29 +1,9 @@
 """What the entries of a bundle's history say."""
 
-from typing import Any
-
-import pytest
-
-from foster.bundle.history import entry_title, last_checks
+from foster.bundle.history import last_checks
 
 ROW = {"images": 3, "before": 90.0, "after": None, "negative_flips": 1}
 LEARNED = {"source": "january", "new_classes": ["cat", "dog", "cow"]}
-
-
-@pytest.mark.parametrize(
-    ("entry", "title"),
-    [
-        (LEARNED, "january"),
-        ({"renamed": {"cat": "tiger"}}, "renamed cat to tiger"),
-        ({"renamed": {"cat": "pet", "dog": "pet"}}, "merged cat, dog into pet"),
-        ({"renamed": dict.fromkeys("abcdef", "pet")}, "merged a, b, c, d, ... (6 in all) into pet"),
-        ({"forgotten": [*"abcdef"]}, "forgot a, b, c, d, ... (6 in all)"),
-        ({"forgotten": ["cat", "dog"]}, "forgot cat, dog"),
-        ({}, ""),
-    ],
-)
-def test_an_entry_says_what_was_learned_or_mended(entry: dict[str, Any], title: str) -> None:
-    assert entry_title(entry) == title
 
 
 def test_the_last_comparison_is_told_as_it_was_made() -> None:

@@ -34,6 +34,8 @@ def test_what_keeps_a_server_from_starting_is_one_line(
 
     assert f"'{tmp_path / 'nothing'}'" in problem(tmp_path / "nothing", "--port", 0)
     assert "foster promote" in problem(tmp_path, "--port", 0)
+    (tmp_path / "current").symlink_to("gone")
+    assert "no folder behind the link" in problem(tmp_path, "--port", 0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"127.0.0.1:{port}" in problem(small_bundle, "--port", port)

@@ -3,16 +3,13 @@
 import hashlib
 import zipfile
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
-from foster.data import tiny_imagenet
 from foster.data.images import ImageSet
-from foster.data.photos.decode import decoded_by
 from foster.data.sources import Request
 from foster.data.tiny_imagenet import read_tiny_imagenet
 from foster.errors import DataError
@@ -53,7 +50,7 @@ def published(tmp_path: Path) -> Published:
 def test_photos_and_labels_are_read_with_classes_in_the_order_of_their_ids(
     published: Published, tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiny_imagenet, "decoded", partial(decoded_by, target_side=64, batch_size=4))
+    monkeypatch.setattr("foster.data.photos.decode.DECODED_AT_ONCE", 4)
     train, test = read(published, tmp_path / published.folder if given == "folder" else tmp_path)
     assert train.class_names == test.class_names == ("n01443537", "n02124075")
     assert (train.labels.tolist(), test.labels.tolist()) == ([0, 0, 0, 1, 1, 1], [1, 0])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import foster
 from foster.errors import DataError
-from foster.learner.check import KINDS, SIDE, CheckReport, Finding, Photo, check_photos, classifier_for
+from foster.learner.check import KINDS, CheckReport, Finding, Photo, check_photos, classifier_for
 from foster.learner.learner import Learner
 from foster.networks.statistics import unit_roots
 
@@ -164,7 +164,8 @@ def test_too_few_classes_are_not_judged_and_nothing_readable_is_an_error(photos:
 
 
 def test_without_a_bundle_the_pretrained_backbone_describes_photos() -> None:
-    probability, features = classifier_for(None, "cpu").described(torch.zeros(2, 3, SIDE, SIDE, dtype=torch.uint8))
+    classifier = classifier_for(None, "cpu")
+    probability, features = classifier.described(torch.zeros(2, 3, *classifier.image_size, dtype=torch.uint8))
     assert probability.shape == (2, 0)
     assert features.shape == (2, 1280)
 

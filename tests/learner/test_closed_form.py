@@ -258,7 +258,7 @@ def test_a_learn_that_was_killed_and_repeated_gives_the_same_bundle_and_computes
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was computed before, and by however many threads. This backbone rounds otherwise with two of them."""
-    monkeypatch.setattr(closed_form, "READ_AT_ONCE", 4)
+    monkeypatch.setattr("foster.data.photos.decode.DECODED_AT_ONCE", 4)
     num_threads = torch.get_num_threads()
     photos = digits(*FOUR, last=4)
     pretrained = {"backbone": "efficientnet_lite0", "image_size": 48, "device": "cpu"}

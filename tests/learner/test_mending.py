@@ -230,11 +230,3 @@ def test_its_probability_is_nearly_the_sum_on_other_photos(temperature: float) -
     assert (after - wanted).abs().mean() < 0.03
     assert (after - wanted).abs().mean() < (plain - wanted).abs().mean() / 3, "better than the mean of the rows"
     assert (after.argmax(1) == wanted.argmax(1)).float().mean() > 0.97
-
-
-def test_a_photo_that_is_held_out_is_taken_out_as_well() -> None:
-    learner = small_learner(validation_share=0.2)
-    learner.learn(digits("zero", "one"))
-    (photo_id, _), *rest = learner.knowledge.held_out.files[0]
-    assert learner.remove_photos(photo_id).removed == (photo_id,)
-    assert learner.knowledge.held_out.files[0] == tuple(rest)

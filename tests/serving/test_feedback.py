@@ -118,12 +118,6 @@ def test_photos_wait_in_the_order_of_their_names_until_they_have_a_label(tmp_pat
     assert waiting.content("../secret") is None
 
 
-def test_a_photo_that_claims_an_absurd_size_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting = PhotosToLabel(queue(tmp_path / "queue", 1), FeedbackFolder(tmp_path / "feedback"))
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1)
-    assert waiting.all() == {}
-
-
 def test_a_preview_is_small_and_upright() -> None:
     file = io.BytesIO()
     exif = Image.Exif()

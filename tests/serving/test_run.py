@@ -123,10 +123,6 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_sent(server: Server) -
     answer = exchange(server.port, head + b"Content-Length: 999999999999\r\n\r\n")  # the body never comes
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"1,048,576 bytes" in answer
-    head += b"Transfer-Encoding: chunked\r\n\r\n"
-    piece = b"10000\r\n" + bytes(0x10000) + b"\r\n"
-    answer = exchange(server.port, head + 17 * piece)  # no end: refused at the first byte too many
-    assert answer.startswith(b"HTTP/1.1 413 ") or answer == b""  # a connection that is closed may lose the answer
     assert httpx.get(f"{server.url}/health").status_code == 200
 
 

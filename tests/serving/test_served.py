@@ -54,16 +54,6 @@ def test_a_folder_of_bundles_and_the_link_are_followed_and_a_bundle_is_not(bundl
     assert find_link(bundle) is None
 
 
-def test_what_is_no_bundle_is_refused_with_a_word_on_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="nothing"):
-        find_link(tmp_path / "nothing")
-    with pytest.raises(BundleError, match="'foster promote BUNDLE' makes one"):
-        find_link(tmp_path)
-    (tmp_path / "current").symlink_to("gone")
-    with pytest.raises(BundleError, match="no folder behind the link"):
-        Current(tmp_path, lambda folder: Served.load(folder, "cpu", None))
-
-
 def test_the_link_is_resolved_once_so_that_no_bundle_is_read_half_and_half(bundle: Path) -> None:
     shutil.copytree(bundle, bundle.parent / "v2")
     promote(bundle)

@@ -124,24 +124,21 @@ def write_bundle(
     from foster.networks.modules import on_host
 
     exemplars: list[ExemplarFile] = []
-
-    def named() -> Iterator[tuple[str, bytes]]:
-        for use, by_class in images.items():
-            for class_id, kept in enumerate(by_class):
-                for position, (image_id, content) in enumerate(kept):
-                    ending = "png" if content.startswith(b"\x89PNG") else "jpg"
-                    name = f"{use}/{class_id:04d}/{position:04d}-{image_id}.{ending}"
-                    exemplars.append(ExemplarFile(file=name, class_id=class_id, use=use))
-                    yield name, content
-
+    photos: list[tuple[str, bytes]] = []
+    for use, by_class in images.items():
+        for class_id, kept in enumerate(by_class):
+            for position, (image_id, content) in enumerate(kept):
+                ending = "png" if content.startswith(b"\x89PNG") else "jpg"
+                name = f"{use}/{class_id:04d}/{position:04d}-{image_id}.{ending}"
+                exemplars.append(ExemplarFile(file=name, class_id=class_id, use=use))
+                photos.append((name, content))
     with writing_folder(folder) as temporary:
         save_file({name: on_host(tensor) for name, tensor in weights.items()}, temporary / WEIGHTS)
         if features:
             save_file(dict(features), temporary / FEATURES)
         write_new(temporary / LABELS, "".join(f"{name}\n" for name in facts["classes"]).encode())
-        photos = zipped(named())
-        if exemplars:
-            write_new(temporary / PHOTOS, photos)
+        if photos:
+            write_new(temporary / PHOTOS, zipped(photos))
         files: dict[FileName, FileFacts] = {}
         mode = (temporary / LABELS).stat().st_mode  # set by the umask; safetensors makes private files
         for path in sorted(temporary.iterdir()):

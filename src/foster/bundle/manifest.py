@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 from pydantic_core import to_json
@@ -13,12 +13,12 @@ from foster.settings.learner_defaults import SIDES
 from foster.system.documents import Count, Sha256
 from foster.system.files import sha256
 
-SCHEMA: Literal[3] = 3
-FORMAT = "foster bundle"
-WEIGHTS: Literal["network.safetensors"] = "network.safetensors"
-FEATURES: Literal["features.safetensors"] = "features.safetensors"
-LABELS: Literal["labels.txt"] = "labels.txt"
-PHOTOS: Literal["photos.zip"] = "photos.zip"
+SCHEMA: Final = 3
+FORMAT: Final = "foster bundle"
+WEIGHTS: Final = "network.safetensors"
+FEATURES: Final = "features.safetensors"
+LABELS: Final = "labels.txt"
+PHOTOS: Final = "photos.zip"
 MAX_TASKS, MAX_CLASSES, MAX_PHOTOS = 10_000, 100_000, 2_000_000
 
 
@@ -75,7 +75,7 @@ class ExemplarFile(Frozen):
 class Manifest(Frozen):
     """The content of `bundle.json`."""
 
-    format: Literal["foster bundle"] = "foster bundle"
+    format: Literal["foster bundle"] = FORMAT
     schema_version: Literal[3] = SCHEMA
     foster: str
     method: str

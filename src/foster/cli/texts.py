@@ -209,15 +209,12 @@ def check_report_text(report: "CheckReport") -> str:
     lines += list(report.remarks)
     if not report.findings:
         return "".join(f"{line}\n" for line in [*lines, "nothing was found"])
-    by_kind = {kind: report.of_kind(kind) for kind in KINDS}
-    rows = [
-        ("problem" if KINDS[kind].is_problem else "remark", KINDS[kind].title, str(len(findings)))
-        for kind, findings in by_kind.items()
-        if findings
-    ]
+    rows, details = [], []
+    for kind, (title, is_problem) in KINDS.items():
+        if findings := report.of_kind(kind):
+            rows.append(("problem" if is_problem else "remark", title, str(len(findings))))
+            details.append(_details(title + (GUESS if kind == "mislabelled" else ""), findings))
     table = columns("llr", ("", "what", "found"), rows)
-    titles = {kind: KINDS[kind].title + (GUESS if kind == "mislabelled" else "") for kind in KINDS}
-    details = [_details(titles[kind], findings) for kind, findings in by_kind.items() if findings]
     return "\n".join(["".join(f"{line}\n" for line in lines), table, *details])
 
 
@@ -328,7 +325,7 @@ def evaluation_text(report: "EvaluationReport") -> str:
     text = columns("lrrl", ("class", "images", "accuracy", "most often mistaken for"), rows)
     on = f"{counted(report.num_images, 'image')} of {counted(len(report.classes), 'class')}"
     text += f"\naccuracy {report.accuracy:.2f} % on {on}"
-    low, high = wilson_interval(round(report.accuracy * report.num_images / 100), report.num_images)
+    low, high = wilson_interval(report.num_right, report.num_images)
     text += f" (95 % interval {low:.1f} to {high:.1f} %, mean over classes {report.class_accuracy:.2f} %)"
     text += f", confidence differs from accuracy by {report.calibration_error:.1f} points on average\n"
     if report.num_trained_on:

@@ -34,5 +34,5 @@ def _read(photos: Sequence[tuple[Path, str]], names: tuple[str, ...]) -> ImageSe
     for batch in decoded([path for path, _ in photos], Resizing(SIDE, SIDE)):
         for position, reason in batch.unreadable.items():
             raise DataError(f"{photos[position][0]} cannot be read: {reason}")
-        images[batch.positions] = torch.stack(batch.results)
+        images[list(batch.results)] = torch.stack(list(batch.results.values()))
     return ImageSet(images, torch.tensor([ids[name] for _, name in photos], dtype=torch.int64), names)

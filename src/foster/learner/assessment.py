@@ -88,6 +88,10 @@ class EvaluationReport:
         return sum(entry.num_images for entry in self.classes)
 
     @property
+    def num_right(self) -> int:
+        return sum(entry.num_right for entry in self.classes)
+
+    @property
     def class_accuracy(self) -> float:
         """In percent, a mean over classes."""
         return sum(entry.accuracy for entry in self.classes) / len(self.classes)
@@ -98,7 +102,7 @@ class EvaluationReport:
     @property
     def accuracy(self) -> float:
         """In percent of all images."""
-        return 100.0 * sum(entry.num_right for entry in self.classes) / self.num_images
+        return 100.0 * self.num_right / self.num_images
 
     def record(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -130,8 +134,8 @@ def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos, listene
             f"known are {listed(knowledge.class_names)}{hint if UNKNOWN in unknown else ''}"
         )
     familiarity = knowledge.familiarity
-    is_chosen = [label in ids or (label == UNKNOWN and familiarity is not None) for label in photos.labels]
-    chosen = [k for k, wanted in enumerate(is_chosen) if wanted]
+    wanted = {*ids, UNKNOWN} if familiarity is not None else {*ids}
+    chosen = [k for k, label in enumerate(photos.labels) if label in wanted]
     learned = knowledge.learned_ids()
     unreadable: list[Unreadable] = []
     true: list[int] = []
@@ -140,11 +144,11 @@ def assess(knowledge: Knowledge, classifier: Classifier, photos: Photos, listene
     num_trained_on = 0
     for batch in decoded([photos.items[k] for k in chosen], knowledge.resizing):
         unreadable += photos.unreadable({chosen[k]: reason for k, reason in batch.unreadable.items()})
-        for position, image in zip(batch.positions, batch.results, strict=True):
+        for position, image in batch.results.items():
             true.append(ids.get(photos.labels[chosen[position]], -1))
             num_trained_on += image_id(image) in learned
         if batch.results:
-            described = classifier.described(torch.stack(batch.results))
+            described = classifier.described(torch.stack(list(batch.results.values())))
             probability.append(described[0])
             if familiarity is not None:
                 scores.append(familiarity.scores(*described))

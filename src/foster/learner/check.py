@@ -13,7 +13,7 @@ from torch import Tensor
 from foster import events
 from foster.data.photos.decode import ImageLike, Resizing, decoded_by, image_id, typical_side
 from foster.data.photos.duplicates import Sketch, alike, sketch
-from foster.data.photos.find import Photos, Source, Unreadable, find_photos, similar_names
+from foster.data.photos.find import Photos, Source, find_photos, similar_names
 from foster.data.photos.store import none_readable
 from foster.learner.classifier import Classifier
 from foster.learner.closed_form import frozen_network
@@ -22,7 +22,7 @@ from foster.learner.learner import Learner
 from foster.learner.plan import classes_of
 from foster.learner.suspicion import MIN_PHOTOS, are_suspect, judgeable, left_out_probabilities
 from foster.networks.adapted import choose_backbone
-from foster.settings.learner_defaults import PRETRAINED
+from foster.settings.learner_defaults import PRETRAINED, frozen_side_for
 from foster.system.counts import counted
 from foster.training.engine import find_device
 
@@ -31,9 +31,6 @@ FEW_PHOTOS = 10
 
 VERY_SMALL = 32
 """Photos with a shorter side are reported if most photos are at least four times as large."""
-
-SIDE = 192
-"""The side of the images for a pretrained backbone."""
 
 SKETCHED_SIDE = 64
 """The side at which photos are decoded if no network is used."""
@@ -164,7 +161,8 @@ def classifier_for(learner: Learner | None, device: str) -> Classifier:
     """The classifier of the bundle; without a bundle, the pretrained backbone, which has no classes."""
     if learner is not None:
         return learner.classifier()
-    resizing = Resizing(SIDE, SIDE)
+    side = frozen_side_for(on_gpu=False)  # the same findings on every device
+    resizing = Resizing(side, side)
     network, preprocessing = frozen_network(choose_backbone(PRETRAINED, resizing.size), resizing)
     return Classifier(network, preprocessing).to(find_device(device))
 
@@ -232,20 +230,19 @@ def _look(
         return Photo(photos.name(position), photos.labels[position], photos.items[position], is_test)
 
     seen: list[_Seen] = []
-    findings: list[Finding] = []
+    reasons: dict[int, str] = {}
     for batch in decoded_by(photos.items, look, side):
-        findings += [Finding("unreadable", (photo(k),), reason) for k, reason in batch.unreadable.items()]
-        images = [image for _, _, image in batch.results if image is not None]
+        reasons |= batch.unreadable
+        images = [image for _, _, image in batch.results.values() if image is not None]
         hashes = [image_id(image) for image in images] or [""] * len(batch.results)
         nothing = torch.empty(len(batch.results), 0)
         described = classifier.described(torch.stack(images)) if classifier and images else (nothing, nothing)
-        for k, (size, drawn, _), *facts in zip(batch.positions, batch.results, hashes, *described, strict=True):
+        for (k, (size, drawn, _)), *facts in zip(batch.results.items(), hashes, *described, strict=True):
             seen.append(_Seen(photo(k), size, drawn, *facts))
         listener(events.Decoding(photos.title.strip("'"), batch.num_done, len(photos)))
     if not seen:
-        unreadable = [Unreadable(one.photos[0].name, one.detail) for one in findings]
-        raise none_readable(unreadable, photos.title)
-    return seen, findings
+        raise none_readable(photos.unreadable(reasons), photos.title)
+    return seen, [Finding("unreadable", (photo(k),), reason) for k, reason in reasons.items()]
 
 
 def _small(photos: Photos, seen: Sequence[_Seen]) -> list[Finding]:

@@ -20,7 +20,7 @@ from foster.bundle.manifest import Preprocessing
 from foster.data.images import digest
 from foster.data.photos.decode import Resizing, decoded_by, image_id, jpeg_of, png_of, shrunk
 from foster.data.photos.find import Unreadable
-from foster.data.photos.reading import keeps_photos, learner_loader
+from foster.data.photos.reading import keeps_photos, kept_side
 from foster.data.photos.store import none_readable, refuse_too_many
 from foster.errors import SettingsError
 from foster.learner.calibration import USUAL_SPREAD, fit_temperature, probabilities, spread_of
@@ -38,9 +38,6 @@ from foster.networks.statistics import Statistics, discriminants_of_few, left_ou
 from foster.settings.learner import CLOSED_FORM, LearnerSettings
 from foster.system.counts import counted
 from foster.training.engine import find_device
-
-READ_AT_ONCE = 128
-"""The number of photos that are decoded and inferred together."""
 
 TRAINING_KEYS = ("training", "epochs_scale", "learning_rate_scale", "augmentation")
 """Settings that have an effect only if a network is trained."""
@@ -164,12 +161,12 @@ def compute_features(
         image = resizing(picture)
         return Seen(image, image_id(image), _encoded(picture, image, resizing) if quota else b"")
 
-    for batch in decoded_by(source.items, see, max(resizing.size), READ_AT_ONCE):
+    for batch in decoded_by(source.items, see, max(resizing.size)):
         unreadable += source.unreadable(batch.unreadable)
         refuse_too_many(unreadable, len(source), source.title, plan.settings.max_unreadable)
-        positions += batch.positions
+        positions += batch.results
         new: list[Seen] = []
-        for position, seen in zip(batch.positions, batch.results, strict=True):
+        for position, seen in batch.results.items():
             ids.append(seen.id)
             photo = source.labels[position], seen.id
             if photo not in taken:
@@ -193,7 +190,7 @@ def compute_features(
 def _encoded(picture: Image.Image, image: Tensor, resizing: Resizing) -> bytes:
     """A photo as it is kept: a JPEG a seventh larger than the network's image or, if that is small, a PNG of it."""
     if keeps_photos(resizing):
-        return jpeg_of(shrunk(picture, learner_loader(resizing).short_side))
+        return jpeg_of(shrunk(picture, kept_side(resizing)))
     return png_of(image.permute(1, 2, 0).numpy())
 
 

@@ -114,9 +114,9 @@ class FeatureStore:
     def without(self, entries: set[Entry]) -> "FeatureStore":
         """Without some photos, given by class id and photo id. Those whose features are not kept stay in the sums."""
         is_meant = torch.tensor([entry in entries for entry in zip(self.labels.tolist(), self.ids, strict=True)])
-        is_taken = torch.zeros_like(is_meant)
-        is_taken[self.rows] = is_meant[self.rows]
         is_chosen = is_meant[self.rows]
+        is_taken = torch.zeros_like(is_meant)
+        is_taken[self.rows] = is_chosen
         statistics = self.statistics.without(self.features[is_chosen], self.kept_labels[is_chosen])
         return replace(self, statistics=statistics)._rows_where(~is_taken)
 

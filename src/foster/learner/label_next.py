@@ -56,9 +56,9 @@ def label_next(
     features: list[Tensor] = []
     for batch in decoded(files, learner.known.resizing):
         unreadable += [Unreadable(shown(files[k]), reason) for k, reason in batch.unreadable.items()]
-        readable += [files[k] for k in batch.positions]
+        readable += [files[k] for k in batch.results]
         if batch.results:
-            described = learner.classifier().described(torch.stack(batch.results))
+            described = learner.classifier().described(torch.stack(list(batch.results.values())))
             probabilities.append(described[0])
             features.append(described[1])
         listener(events.Decoding("photos", batch.num_done, len(files)))

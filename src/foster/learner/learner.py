@@ -204,8 +204,9 @@ class Learner:
 
     def _predictions(self, items: Sequence[ImageLike], top: int, unknown_below: Unknown) -> Iterator[Prediction]:
         for batch in decoded(items, self.known.resizing):
-            answers = self.answers(torch.stack(batch.results), top, unknown_below) if batch.results else []
-            predictions = dict(zip(batch.positions, answers, strict=True))
+            images = list(batch.results.values())
+            answers = self.answers(torch.stack(images), top, unknown_below) if images else []
+            predictions = dict(zip(batch.results, answers, strict=True))
             predictions |= {position: Prediction("", error=reason) for position, reason in batch.unreadable.items()}
             for position in sorted(predictions):
                 yield replace(predictions[position], name=item_name(items[position], position))

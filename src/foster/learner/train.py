@@ -17,7 +17,7 @@ from torch.nn import functional
 from foster import events
 from foster.data.images import ImageSet, Stack, concatenate, digest, images_digest
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.decode import Resizing
+from foster.data.photos.decode import DECODED_AT_ONCE, Resizing
 from foster.data.task import Task
 from foster.errors import SettingsError
 from foster.evaluation.metrics import evaluate
@@ -25,7 +25,7 @@ from foster.evaluation.predict import ranks
 from foster.experiment.engine import build_engine, engine_settings
 from foster.learner.calibration import fit_temperature, probabilities
 from foster.learner.classifier import Classifier
-from foster.learner.closed_form import READ_AT_ONCE, frozen_network, stored_features
+from foster.learner.closed_form import frozen_network, stored_features
 from foster.learner.familiarity import Familiarity
 from foster.learner.feature_store import FeatureStore
 from foster.learner.knowledge import KeptImages, Knowledge
@@ -260,7 +260,7 @@ def _frozen_features(classifier: Classifier, images: Stack, stop: StopRequest) -
     """The features of images as a learn in closed form would store them."""
     size = classifier.image_size
     parts = [torch.empty(0, classifier.network.feature_size).half()]
-    for chunk in images.split(READ_AT_ONCE) if len(images) else ():
+    for chunk in images.split(DECODED_AT_ONCE) if len(images) else ():
         stop.raise_if_set()
         seen: Stack | Tensor = chunk
         if chunk.shape[2:] != size:

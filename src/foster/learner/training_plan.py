@@ -138,10 +138,16 @@ def plan_training(plan: Plan) -> TrainingPlan:
         plan = replace(plan, backbone=choice)
     _check(plan)
     place, folder = place_for_photos(settings.engine)
-    loader = learner_loader(plan.resizing, find_device(settings.device), place, folder, settings.max_unreadable)
     # Without warnings: photos that cannot be read are in the report.
     quiet = Follower(lambda event: None if isinstance(event, events.Warned) else plan.listener(event), plan.stop)
-    loader = replace(loader, follower=quiet)
+    loader = replace(
+        learner_loader(plan.resizing),
+        device=find_device(settings.device),
+        place=place,
+        cache=folder,
+        max_unreadable=settings.max_unreadable,
+        follower=quiet,
+    )
     read = read_for_training(photos, plan.resizing, loader)
     stored = before.held_out.entries() | before.exemplars.entries() if before else set()
     found = plan.found(read.positions, read.stack.ids(), stored, read.unreadable)

@@ -57,18 +57,15 @@ class FeedbackFolder:
         label, photo = folder_name(label, "label"), photo_name(content)
         check_not_unknown(label, "label")
         with self._lock:
-            before = self._find(photo)
-            target = self._folder / label / photo
-            if before is not None and before.parent.name == label:
-                return StoredPhoto(photo=photo, label=label, before=label)
-            if before is None:
+            path, target = self._find(photo), self._folder / label / photo
+            if path is None:
                 write_bytes(target, content)
-                return StoredPhoto(photo=photo, label=label, before=None)
-            with explained(FolderError, f"cannot move '{before}'"):
-                target.parent.mkdir(exist_ok=True)
-                before.rename(target)
-            self._drop_empty(before.parent)
-            return StoredPhoto(photo=photo, label=label, before=before.parent.name)
+            elif path != target:
+                with explained(FolderError, f"cannot move '{path}'"):
+                    target.parent.mkdir(exist_ok=True)
+                    path.rename(target)
+                self._drop_empty(path.parent)
+        return StoredPhoto(photo=photo, label=label, before=path.parent.name if path else None)
 
     def remove(self, photo: str) -> bool:
         """Remove a photo; False if it is not there."""

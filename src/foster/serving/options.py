@@ -7,7 +7,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Options:
-    """How a bundle is served. Sizes are in bytes and times in seconds."""
+    """Sizes are in bytes, times in seconds."""
 
     path: Path
     """A bundle, the link `current`, or a folder of bundles with such a link."""

@@ -142,10 +142,7 @@ async def explain(request: Request, service: RunningService, label: Label = None
     """A heat map of the evidence for a class (Grad-CAM): a translucent PNG to lay over the picture."""
     service.refuse_if_full()
     uploads = await read_images(request)
-    try:
-        served, shown, png = await service.heat_map(uploads[0].content, label)
-    except KeyError:
-        raise HTTPException(404, "there is no such class") from None
+    served, shown, png = await service.heat_map(uploads[0].content, label)
     headers = {"x-foster-label": quote(shown), "x-foster-bundle": f"{quote(served.name)} {served.version}"}
     return Response(png, media_type="image/png", headers=headers)
 

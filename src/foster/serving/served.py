@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,14 +69,12 @@ class Served:
         return resizing(decode_photo(content, max(resizing.size)))
 
     def heat_map(self, image: Tensor, label: str | None) -> tuple[str, bytes]:
-        """A heat map (Grad-CAM) of a class, by default the best one. Returns the class and a translucent PNG to lay
-        over the picture. Raises KeyError for a class that is not known."""
+        """A heat map (Grad-CAM) of a known class, by default the best one. Returns the class and a translucent PNG to
+        lay over the picture."""
         classifier, names = self.learner.classifier(), self.learner.class_names
         images = image[None]
         if label is None:
             label = self.answers(images)[0].top[0].label
-        if label not in names:
-            raise KeyError(label)
         class_ids = torch.tensor([names.index(label)], device=classifier.device)
         with torch.no_grad():
             seen = classifier.prepared(images.to(classifier.device))
@@ -138,11 +135,9 @@ class Current:
 
     async def watch(self) -> None:
         """Check the link every `LOOK_SECONDS`, or every `RETRY_SECONDS` while its bundle cannot be loaded."""
-        loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(1, "loading") as beside:
-            while self._link is not None:
-                await asyncio.sleep(RETRY_SECONDS if self.problem else LOOK_SECONDS)
-                await loop.run_in_executor(beside, self.look)
+        while self._link is not None:
+            await asyncio.sleep(RETRY_SECONDS if self.problem else LOOK_SECONDS)
+            await asyncio.to_thread(self.look)
 
     def look(self) -> None:
         """If the link has moved, load its bundle and use it."""

@@ -122,10 +122,12 @@ class Service:
         return served, list(answers)
 
     async def heat_map(self, content: bytes, label: str | None) -> tuple[Served, str, bytes]:
-        """The bundle, the class, and a PNG. Raises ImageError and KeyError."""
+        """The bundle, the class, and a PNG. Raises ImageError."""
         served = self.current.now
         async with self._at_work(1):
             image = await self.in_thread(lambda: served.decoded(content))
+            if label is not None and label not in served.learner.class_names:
+                raise HTTPException(404, "there is no such class")
             return served, *await self._batcher.on_device(lambda: served.heat_map(image, label))
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
@@ -150,7 +152,7 @@ class Service:
                 yield
         except TimeoutError:
             raise HTTPException(503, "no answer within the time limit; try again", {"retry-after": "1"}) from None
-        except (HTTPException, ImageError, KeyError):
+        except (HTTPException, ImageError):
             raise
         except Exception:
             logger.exception("an answer could not be computed")

@@ -4,6 +4,7 @@ import io
 import os
 import resource
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def test_too_many_unreadable_images_stop_the_reading(size: int, tmp_path: Path) 
     photos, resizing = find_photos(folder), Resizing(size, size)
     with pytest.raises(DataError, match=r"stopped at 4 unreadable of 12 .*\(limit 3\).*raise max_unreadable"):
         read_for_training(photos, resizing, learner_loader(resizing))
-    assert len(read_for_training(photos, resizing, learner_loader(resizing, max_unreadable=4)).stack) == 8
+    assert len(read_for_training(photos, resizing, replace(learner_loader(resizing), max_unreadable=4)).stack) == 8
     with pytest.raises(DataError, match="limit 100"):
         store_module.refuse_too_many([Unreadable("1.png", "broken")] * 101, 5000, "many", None)
 
@@ -372,10 +373,11 @@ def test_photos_on_disk_are_the_same_and_their_files_are_gone(
     monkeypatch.setattr(store_module, "LOADED_TOGETHER", 4)
     resizing, cache = Resizing(SIDE, SIDE), tmp_path / "cache"
     cache.mkdir()
+    kept = learner_loader(resizing)
     plain, on_disk = (
         [
             PhotoStack.of(files_of(folder), PhotoLoader(32, 40, CPU, place, cache)),
-            read_for_training(find_photos(large), resizing, learner_loader(resizing, CPU, place, cache)).stack,
+            read_for_training(find_photos(large), resizing, replace(kept, place=place, cache=cache)).stack,
         ]
         for place in ("host", "disk")
     )

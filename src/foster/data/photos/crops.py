@@ -52,8 +52,7 @@ def whole_boxes(sizes: Tensor) -> Tensor:
 
 
 def crops_of(photos: Sequence[Tensor], boxes: Tensor, is_mirrored: Tensor, out_size: tuple[int, int]) -> Tensor:
-    """uint8 `[n, 3, *out_size]` without the kernel, from photos uint8 `[height, width, 3]`, on the device of the
-    photos."""
+    """The boxes of photos uint8 `[height, width, 3]`, resized by torch: uint8 `[n, 3, *out_size]` on their device."""
     crops = []
     for photo, box, mirrored in zip(photos, boxes.tolist(), is_mirrored.tolist(), strict=True):
         top, left, height, width = box

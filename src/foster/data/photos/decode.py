@@ -55,6 +55,11 @@ SMALLEST_SIDE = 4
 """Photos with a shorter side are neither learned nor classified."""
 
 DECODED_AT_ONCE = 128
+"""The number of photos that are decoded, and inferred, together."""
+
+JPEG = b"\xff\xd8\xff"
+"""The first bytes of a JPEG file."""
+
 REENCODED_QUALITY = 95
 ID_LENGTH = 12
 
@@ -158,23 +163,18 @@ def upright_size(source: ImageLike) -> tuple[int, int]:
 
 
 class Batch(NamedTuple, Generic[Outcome]):
-    """The results of some items that were decoded, with their positions among all items; and by position, the reasons
-    why others could not be read."""
+    """The results of some items, and the reasons why others could not be read, by their positions among all items."""
 
-    positions: list[int]
-    results: list[Outcome]
+    results: dict[int, Outcome]
     unreadable: dict[int, str]
     num_done: int
     """The number of items up to the end of this batch."""
 
 
 def decoded_by(
-    items: Sequence[ImageLike],
-    work: Callable[[Image.Image], Outcome],
-    target_side: int,
-    batch_size: int = DECODED_AT_ONCE,
+    items: Sequence[ImageLike], work: Callable[[Image.Image], Outcome], target_side: int
 ) -> Iterator[Batch[Outcome]]:
-    """The result of `work` for each picture, in order, some at a time. Several threads decode."""
+    """The result of `work` for each picture, in order, `DECODED_AT_ONCE` at a time. Several threads decode."""
 
     def one(item: ImageLike) -> Outcome | ImageError:
         try:
@@ -183,12 +183,12 @@ def decoded_by(
             return error
 
     with ThreadPoolExecutor(min(16, num_cores())) as pool:
-        for first in range(0, len(items), batch_size):
+        for first in range(0, len(items), DECODED_AT_ONCE):
             with quiet_pillow():
-                outcomes = dict(enumerate(pool.map(one, items[first : first + batch_size]), first))
-            readable = {k: outcome for k, outcome in outcomes.items() if not isinstance(outcome, ImageError)}
+                outcomes = dict(enumerate(pool.map(one, items[first : first + DECODED_AT_ONCE]), first))
+            results = {k: outcome for k, outcome in outcomes.items() if not isinstance(outcome, ImageError)}
             unreadable = {k: str(outcome) for k, outcome in outcomes.items() if isinstance(outcome, ImageError)}
-            yield Batch(list(readable), list(readable.values()), unreadable, first + len(outcomes))
+            yield Batch(results, unreadable, first + len(outcomes))
 
 
 def decoded(items: Sequence[ImageLike], resizing: "Resizing") -> Iterator[Batch[Tensor]]:
@@ -311,10 +311,15 @@ def _upright_rgb(image: Image.Image) -> Image.Image:
     image.load()
     if image.mode == "F":
         raise ImageError("floating-point pixels have no known range; convert it to 8 or 16 bits")
-    upright = image
     with suppress(Exception):  # damaged EXIF says nothing about the pixels
-        upright = ImageOps.exif_transpose(image)
-    return _rgb(_sixteen_bit(upright) if upright.mode == "I" else upright)
+        image = ImageOps.exif_transpose(image)
+    if image.mode == "I":
+        image = _sixteen_bit(image)
+    if image.mode in _SIXTEEN_BIT_MODES:
+        return _from_array(np.asarray(image))
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        return _on_background(image.convert("RGBA"))
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _sixteen_bit(image: Image.Image) -> Image.Image:
@@ -323,14 +328,6 @@ def _sixteen_bit(image: Image.Image) -> Image.Image:
     if low < 0 or high > 65535:
         raise ImageError(f"pixels of mode I from {low} to {high}: they must lie in 0 to 65535")
     return image.convert("I;16")
-
-
-def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode in _SIXTEEN_BIT_MODES:
-        return _from_array(np.asarray(image))
-    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
-        return _on_background(image.convert("RGBA"))
-    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _on_background(image: Image.Image) -> Image.Image:
@@ -385,7 +382,7 @@ def _by_simplejpeg(content: bytes, short_side: int) -> NDArray[np.uint8] | None:
     """The pixels of an ordinary upright JPEG, no smaller than is needed; None for any other file, which Pillow then
     decodes or refuses."""
     library = _simplejpeg()
-    if library is None or not content.startswith(b"\xff\xd8\xff"):
+    if library is None or not content.startswith(JPEG):
         return None
     try:
         height, width, colours, _ = library.decode_jpeg_header(content)

@@ -169,11 +169,11 @@ def _from_folder(folder: Path) -> Photos:
     inner: dict[Path, tuple[str, ...]] = {}
     for entry, name in zip(entries, names, strict=True):
         files = find_files(entry)
-        items += files.images
-        inner |= {entry: inner_folders(entry, files.images)} if files.images else {}
-        labels += [name] * len(files.images)
         passed_over += files.passed_over
-    passed_over = +passed_over
+        if files.images:
+            items += files.images
+            labels += [name] * len(files.images)
+            inner[entry] = inner_folders(entry, files.images)
     if not items:
         others = f"; passed over: {passed_over_text(passed_over)}" if passed_over else ""
         raise DataError(f"no images below {title} (names that end in {', '.join(sorted(SUFFIXES))}){others}")

@@ -3,16 +3,15 @@ than the network sees them, so that crops stay sharp."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from foster.data.images import Stack, TensorStack
 from foster.data.memory import ExemplarMemory
-from foster.data.photos.decode import ImageError, Resizing, decoded, quiet_pillow, typical_side, upright_size
+from foster.data.photos.decode import JPEG, ImageError, Resizing, decoded, quiet_pillow, typical_side, upright_size
 from foster.data.photos.find import Photos, Unreadable
 from foster.data.photos.stack import PhotoStack
-from foster.data.photos.store import CPU, PhotoLoader, Place, none_readable, refuse_too_many
+from foster.data.photos.store import CPU, PhotoLoader, none_readable, refuse_too_many
 from foster.errors import DataError
 from foster.settings.learner_defaults import SMALL_SIDE
 from foster.system.memory import main_memory
@@ -20,8 +19,6 @@ from foster.system.memory import main_memory
 COPIES_OF_IMAGES, COPIES_OF_PHOTOS = 5, 2
 """The peak memory of a `learn`, in copies of its images. Small images are copied as read, after the known and held-out
 ones are left out, joined with the exemplars, shuffled, and augmented; photos are kept larger, but once."""
-
-JPEG = b"\xff\xd8\xff"
 
 NUM_MEASURED = 200
 """The number of photos from whose sizes a learner chooses its image size."""
@@ -49,8 +46,8 @@ def read_photos(photos: Photos, resizing: Resizing, max_unreadable: int | None =
     for batch in decoded(photos.items, resizing):
         unreadable += photos.unreadable(batch.unreadable)
         refuse_too_many(unreadable, len(photos), photos.title, max_unreadable)
-        kept += batch.positions
-        images += [image[None] for image in batch.results]
+        kept += batch.results
+        images += [image[None] for image in batch.results.values()]
     return _read(TensorStack(torch.cat(images)), kept, photos, unreadable)
 
 
@@ -106,25 +103,19 @@ def keeps_photos(resizing: Resizing) -> bool:
     return max(resizing.size) > SMALL_SIDE
 
 
-def learner_loader(
-    resizing: Resizing,
-    device: torch.device = CPU,
-    place: Place = "host",
-    cache: Path | None = None,
-    max_unreadable: int | None = None,
-) -> PhotoLoader:
-    """How a learner keeps photos: a seventh larger than its network sees them, so that crops stay sharp. Exemplars are
-    encoded at that size."""
-    side = max(resizing.size)
-    kept = round(side * 8 / 7)
-    return PhotoLoader(side, kept, device, place, cache, max_unreadable, resizing=resizing)
+def kept_side(resizing: Resizing) -> int:
+    """The shorter side of the photos that a learner keeps: a seventh more than the network sees."""
+    return round(max(resizing.size) * 8 / 7)
+
+
+def learner_loader(resizing: Resizing) -> PhotoLoader:
+    """How a learner keeps photos in memory. Exemplars are encoded at the same size."""
+    return PhotoLoader(max(resizing.size), kept_side(resizing), place="host", resizing=resizing)
 
 
 def memory_of_files(files: Sequence[Sequence[tuple[str, bytes]]], resizing: Resizing) -> ExemplarMemory:
-    """The images that a learner kept of each class as files (`Stack.files`), by their ids.
-
-    Raises DataError if one cannot be read or has another size; a large image is not decoded.
-    """
+    """The images that a learner kept of each class as files (`Stack.files`), by their ids. Before anything is decoded,
+    they are checked by `check_kept`. Raises DataError."""
     check_kept(files, resizing)
     memory = ExemplarMemory()
     for class_id, kept in enumerate(files):
@@ -145,9 +136,11 @@ def _checked_pixels(photo_id: str, content: bytes, resizing: Resizing) -> int:
         width, height = upright_size(content)
     except ImageError as error:
         raise DataError(f"image {photo_id} cannot be read: {error}") from None
-    is_photo = keeps_photos(resizing) and content.startswith(JPEG)
-    is_small = is_photo and min(width, height) <= learner_loader(resizing).short_side
-    if not is_small and (height, width) != resizing.size:
+    if keeps_photos(resizing) and content.startswith(JPEG):
+        fits = min(width, height) <= kept_side(resizing)
+    else:
+        fits = (height, width) == resizing.size
+    if not fits:
         raise DataError(f"image {photo_id} is not {resizing.width} x {resizing.height}")
     return width * height
 

@@ -314,12 +314,11 @@ class PhotoStore:
         self._chunk[rows], self._offset[rows] = len(self._chunks) - 1, piece.offsets
 
     def content(self, number: int) -> bytes:
-        """The photo as an exemplar: its file, or a JPEG of the size in which it is kept. Raises OSError."""
+        """The photo as an exemplar: its file or, of a photo that is decoded, a JPEG of the size in which it is kept.
+        Raises OSError."""
         if self.loader.resizing is None or isinstance(self.items[number], bytes):
             return self.encoded(number)
-        if self.is_loaded[number]:
-            return jpeg_of(self.pixels(number).cpu().numpy())
-        return jpeg_of(self._pixels_of(number))
+        return jpeg_of(self.pixels(number).cpu().numpy())
 
     def pixels(self, number: int) -> Tensor:
         """A decoded photo, uint8 `[height, width, 3]`, where it is kept."""
