@@ -20,6 +20,7 @@ from foster.experiment.event_log import FollowedRun
 from foster.experiment.folder import RunFolder, differing_key
 from foster.experiment.run import begin
 from foster.settings import toml as toml_text
+from foster.settings.experiment import load_settings
 from foster.system.locking import locked
 from foster.system.signals import StopRequest
 
@@ -37,6 +38,20 @@ def test_a_folder_whose_settings_file_is_damaged_is_refused_in_one_line(tmp_path
         (tmp_path / "settings.toml").write_text(text[:end], encoding="utf-8")
         found = accepted(RunFolder(tmp_path).settings)
         assert found is None or toml_text.dumps(found.nested()) == found.toml()
+
+
+def test_a_run_that_names_no_smallest_batch_goes_on_with_every_last_batch(tmp_path: Path):
+    """Such a run is older than the setting; a new one names it, and published protocols always had all batches."""
+    for dataset, expected in (("digits", 2), ("cifar100", "auto")):
+        path = tmp_path / dataset
+        overrides = [f"dataset={dataset}", "increment=5", "memory_total=100", "augmentation=shift"]
+        with RunFolder(path).opened(load_settings(None, overrides)):
+            pass
+        assert RunFolder(path).settings().smallest_batch == "auto"
+        (path / "events.jsonl").touch()
+        text = (path / "settings.toml").read_text()
+        (path / "settings.toml").write_text(text.replace('smallest_batch = "auto"\n', ""))
+        assert RunFolder(path).settings().smallest_batch == expected
 
 
 @pytest.mark.parametrize("cut", ["", '{"time": "2026-11-15T', '{"event": "Epo\x00\x00\x00', "\xff\xfe", "[1, 2]", "17"])

@@ -10,6 +10,7 @@ from zlib import crc32
 from pydantic import Field, TypeAdapter
 
 from foster.errors import DataError
+from foster.settings.experiment import with_last_batches
 from foster.system.counts import ABSENT
 from foster.system.documents import Count, Percent, Seconds, Words, checked, read_json
 from foster.system.output import printable
@@ -159,6 +160,8 @@ def read_result(path: Path) -> RunResult:
         raise DataError(f"'{path}' is not a results file: it lacks 'method', 'scenario' or 'accuracy'")
     # JSON holds no paths or class counts; everything else is taken from the file, and extra keys are ignored.
     facts = {**data, "path": path, "classes_seen": _classes_seen(data), "content": data}
+    if isinstance(settings := data.get("settings"), dict):
+        facts["settings"] = with_last_batches(settings)
     return checked(facts, READER, path)
 
 

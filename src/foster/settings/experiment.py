@@ -76,8 +76,8 @@ class Settings(CommonSettings):
     """A name, or `timm:NAME`."""
     batch_size: int = Field(default=128, ge=2)
     """Images per optimizer step, of all processes together."""
-    smallest_batch: int | None = Field(default=None, ge=2)
-    """The fewest images of an epoch's last batch; fewer are left out, others in each epoch. By default a quarter of a
+    smallest_batch: Annotated[int, Field(ge=2)] | Literal["auto"] = "auto"
+    """The fewest images of an epoch's last batch; fewer are left out, others in each epoch. `auto` is a quarter of a
     batch, and 2 on the datasets of the published protocols, whose code trains on them."""
     epochs_scale: float = Field(default=1.0, gt=0, le=1000)
     """The factor on the epochs and milestones of every phase."""
@@ -130,8 +130,10 @@ class Settings(CommonSettings):
 
     @property
     def fewest_in_a_batch(self) -> int:
-        """`smallest_batch`, or its default on this dataset."""
-        return self.smallest_batch or (2 if self.facts.keeps_last_batch else smallest_batch_for(self.batch_size))
+        """`smallest_batch`, or what `auto` stands for on this dataset."""
+        if self.smallest_batch != "auto":
+            return self.smallest_batch
+        return 2 if self.facts.keeps_last_batch else smallest_batch_for(self.batch_size)
 
     @property
     def dataset_settings(self) -> DatasetSettings:
@@ -231,6 +233,14 @@ class Settings(CommonSettings):
         return dict(facts.photo_augmentations).get(published, published) if facts else published
 
 
+def with_last_batches(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a run has kept. A run that names no `smallest_batch` was trained on last batches of two images,
+    too."""
+    as_published = [name for name, facts in CATALOGUE.items() if facts.keeps_last_batch]
+    is_usual = settings.get("dataset") in (None, *as_published)
+    return {**settings} if is_usual else {"smallest_batch": 2, **settings}
+
+
 DATASET_SECTIONS: dict[str, Callable[[str], bool]] = {
     "synthetic": lambda dataset: dataset == "synthetic",
     "photos": lambda dataset: bool(CATALOGUE[dataset].photo_augmentations),
@@ -313,4 +323,5 @@ def _read_source(source: str | None) -> tuple[dict[str, Any], str, Path | None]:
             raise SettingsError(f"'{source}' is a setting: name a preset or a .toml file before it, such as 'digits'")
         hint = suggestion(source, packaged_names("presets"))
         raise SettingsError(f"unknown preset '{source}'{hint} (a settings file ends in .toml)")
-    return read_toml(path), str(path), path.parent
+    data = read_toml(path)
+    return with_last_batches(data) if _is_of_run(path) else data, str(path), path.parent
