@@ -14,12 +14,14 @@ import foster
 from foster.data.photos.find import Photos, find_photos
 from foster.data.photos.reading import ReadPhotos, read_for_training
 from foster.errors import DataError, DeviceError, SettingsError
+from foster.events import Event, PhaseStarted
 from foster.learner import training_plan
 from foster.learner.learner import Learner
 from foster.learner.plan import make_plan
 from foster.learner.reports import LearnReport, SharedPhotos
 from foster.learner.training_plan import TrainingPlan, plan_training
 from foster.settings.learner import learner_settings
+from foster.system.signals import Stopped, StopRequest
 
 
 def test_image_size_backbone_and_normalisation_follow_the_first_images() -> None:
@@ -120,7 +122,17 @@ def plan_of_two() -> TrainingPlan:
 def test_steps_and_quotas_are_those_of_the_photos_that_are_there() -> None:
     plan = plan_of_two()
     assert (len(plan.held_out), plan.num_training_images) == (8, 72)
-    assert (plan.batch_size, plan.steps_per_epoch) == (64, 2)
+    assert (plan.batch_size, plan.steps_per_epoch) == (64, 1), "8 images wait"
+    stop, steps = StopRequest(), list[int]()
+
+    def listener(event: Event) -> None:
+        if isinstance(event, PhaseStarted):
+            steps.append(event.steps)
+            stop.set()
+
+    with pytest.raises(Stopped):
+        small_learner(validation_share=0.1).learn(digits("zero", "one"), listener=listener, stop=stop)
+    assert steps == [1], "as planned"
     assert plan.quotas == (27, 3), "60 exemplars for two classes"
     assert all(fact in plan.summary()[0] for fact in ("2 new classes (zero, one)", "72 photos", "8 "))
 
