@@ -197,9 +197,10 @@ def problem(checks: Sequence[UpdateCheck], max_drop: float) -> str | None:
         return None
     worst = min(check.known, key=lambda entry: entry.after - (entry.before or 0.0))
     kind = check.kind.replace("held-out", "unseen")
+    points = "1 point" if max_drop == 1 else f"{max_drop:g} points"
     return (
         f"the known classes fell from {check.known_before:.1f} to {check.known_after:.1f} % "
-        f"on {counted(check.num_known_images, f'{kind} image')}, by more than {max_drop:g} points; "
+        f"on {counted(check.num_known_images, f'{kind} image')}, by more than {points}; "
         f"nothing was changed (worst: '{worst.name}', {worst.before:.0f} to {worst.after:.0f} %)"
     )
 
