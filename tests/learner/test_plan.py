@@ -122,7 +122,7 @@ def plan_of_two() -> TrainingPlan:
 def test_steps_and_quotas_are_those_of_the_photos_that_are_there() -> None:
     plan = plan_of_two()
     assert (len(plan.held_out), plan.num_training_images) == (8, 72)
-    assert (plan.batch_size, plan.steps_per_epoch) == (64, 1), "8 images wait"
+    assert (plan.batch_size, plan.steps_per_epoch) == (64, 1), "8 of the 72 wait for another epoch"
     stop, steps = StopRequest(), list[int]()
 
     def listener(event: Event) -> None:

@@ -56,7 +56,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
         learner = foster.Learner(**TINY, **SCHEDULE)
         learner.learn(write_photos(made.first, zero=18, one=18))
         learner.save(made.old)
-        learner.learn(write_photos(made.second, two=18, three=18))
+        learner.learn(write_photos(made.second, two=20, three=20))
         learner.save(made.whole)
 
     return shelf_in(made_once(tmp_path_factory, "shelf-of-learns", make))
