@@ -61,7 +61,7 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/mypy
 
 build: $(READY) ## wheel and source archive in dist/
-	@rm -rf build/lib
+	@rm -rf build/lib dist
 	$(BIN)/python -m build --no-isolation
 
 docs: setup ## the documentation as a site in site/

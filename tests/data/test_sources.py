@@ -108,6 +108,7 @@ IMAGES = ImageSet(torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.arange(6) % 
         ((IMAGES.select(IMAGES.labels == 1), IMAGES), "'a'"),
         (((IMAGES.images, IMAGES.labels),) * 2, "two foster.ImageSet"),
         ((IMAGES, IMAGES, IMAGES), "two foster.ImageSet"),
+        (IMAGES, "two foster.ImageSet"),
     ],
 )
 def test_a_dataset_of_ones_own_is_told_what_it_must_return(returned: Any, facts: str) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 from photo_folders import write_dataset
-from tiny_runs import SMALLER, resume, start
+from tiny_runs import SMALLER, assert_is_planned, resume, start
 
 from foster import events
 from foster.data.photos.store import Decoded, PhotoStore
 from foster.errors import DataError
 from foster.experiment.folder import RunFolder
+from foster.experiment.plan import make_plan
 from foster.reports.archive import open_archives
 from foster.reports.pictures import exemplar_figure
 from foster.settings.experiment import Settings, load_settings
@@ -68,6 +69,15 @@ def told() -> list[events.Event]:
 def plain(data: Path, told: list[events.Event], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The results of a run with nothing but defaults."""
     return start(settings_for(data), tmp_path_factory.mktemp("plain") / "run", told.append)
+
+
+def test_a_run_of_photos_has_the_planned_steps(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", num_classes=3, per_class=7, broken=0)
+    settings = settings_for(data, "base_classes=3", "smallest_batch=5", method="finetune")
+    told = list[events.Event]()
+    results = start(settings, tmp_path / "run", told.append)
+    assert_is_planned(make_plan(settings), results, told)
+    assert [event.steps for event in told if isinstance(event, events.PhaseStarted)] == [1], "21 photos, 16 in a batch"
 
 
 def test_photos_in_memory_and_on_disk_give_the_same_run(

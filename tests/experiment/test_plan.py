@@ -134,7 +134,7 @@ def test_a_plan_of_many_large_images_takes_no_room() -> None:
     [
         ("foster", ("batch_size=7", "validation_share=0.05", "foster.recall_first=true")),
         ("bic", ("memory_total=5",)),
-        ("podnet", ("memory_total=60", "batch_size=7")),
+        ("podnet", ("memory_total=60", "batch_size=20")),  # 2 of 22 images wait, and 4 of 44
     ],
 )
 def test_a_run_does_what_was_planned(method: str, overrides: tuple[str, ...], tmp_path: Path) -> None:

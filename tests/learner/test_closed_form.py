@@ -369,8 +369,9 @@ def test_classes_of_one_photo_and_a_class_alone_are_learned(weights: Path) -> No
     ],
 )
 def test_settings_of_a_training_are_said_to_have_no_effect(weights: Path, settings: dict[str, Any], named: str) -> None:
-    with pytest.warns(UserWarning, match=rf": {named} \(method=foster"):
+    with pytest.warns(UserWarning, match=rf": {named} \(method=foster") as warned:
         frozen_learner(weights, **settings).learn(digits("zero", "one", last=4))
+    assert warned[0].filename == __file__, "it shows the line of the caller"
 
 
 def test_photos_of_two_classes_similar_names_and_what_cannot_be_read_are_told(weights: Path) -> None:

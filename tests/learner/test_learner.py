@@ -51,6 +51,7 @@ def test_more_images_of_known_classes_alone_are_learned_and_selected_anew(learne
     assert report.new_classes == ()
     assert report.more_of == {"one": 80}
     assert [event.phase for event in events if isinstance(event, PhaseStarted)] == ["boost", "compress"]
+    assert [*report.epochs] == ["boost", "compress"]
     assert learner.class_names == ("zero", "one")
     assert stored_ids(learner, "exemplars") - before
     assert learner.knowledge.exemplars.memory.counts.tolist() == [27, 27]

@@ -14,12 +14,14 @@ import foster
 from foster.data.photos.find import Photos, find_photos
 from foster.data.photos.reading import ReadPhotos, read_for_training
 from foster.errors import DataError, DeviceError, SettingsError
+from foster.events import Event, LearnPlanned, PhaseStarted
 from foster.learner import training_plan
 from foster.learner.learner import Learner
 from foster.learner.plan import make_plan
 from foster.learner.reports import LearnReport, SharedPhotos
 from foster.learner.training_plan import TrainingPlan, plan_training
 from foster.settings.learner import learner_settings
+from foster.system.signals import Stopped, StopRequest
 
 
 def test_image_size_backbone_and_normalisation_follow_the_first_images() -> None:
@@ -121,6 +123,17 @@ def test_steps_and_quotas_are_those_of_the_photos_that_are_there() -> None:
     plan = plan_of_two()
     assert (len(plan.held_out), plan.num_training_images) == (8, 72)
     assert (plan.batch_size, plan.steps_per_epoch) == (64, 1), "8 of the 72 wait for another epoch"
+    stop, told = StopRequest(), list[Event]()
+
+    def listener(event: Event) -> None:
+        told.append(event)
+        if isinstance(event, PhaseStarted):
+            stop.set()
+
+    with pytest.raises(Stopped):
+        small_learner(validation_share=0.1).learn(digits("zero", "one"), listener=listener, stop=stop)
+    assert [event.steps for event in told if isinstance(event, PhaseStarted)] == [1], "as planned"
+    assert LearnPlanned(plan.summary()) in told
     assert plan.quotas == (27, 3), "60 exemplars for two classes"
     assert all(fact in plan.summary()[0] for fact in ("2 new classes (zero, one)", "72 photos", "8 "))
 

@@ -29,6 +29,12 @@ def test_runs_that_differ_in_seed_and_device_alone_belong_together(write_run):
     assert group.name == "foster"
 
 
+def test_runs_with_other_last_batches_are_apart(write_run):
+    runs = (settings("smallest_batch=2"), settings(), settings("smallest_batch=16"))
+    groups = groups_of(*(write_run(str(k), seed=k, settings=each | {"seed": k}) for k, each in enumerate(runs)))
+    assert {group.name for group in groups} == {"foster smallest_batch=2", "foster", "foster smallest_batch=16"}
+
+
 @pytest.mark.parametrize("method", METHOD_SETTINGS)
 def test_a_run_of_a_preset_as_it_is_has_no_changes(write_run, method):
     (group,) = groups_of(write_run("a", method=method, settings=settings(f"method={method}")))

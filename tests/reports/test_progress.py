@@ -84,14 +84,16 @@ def test_plain_lines_come_now_and_then(seconds_per_epoch: float, num_lines: int)
 def test_reading_photos_shows_the_time_left_by_its_pace_so_far():
     stream, clock = io.StringIO(), Clock()
     listener = LineProgress(stream, clock)
-    for what, num_done in (("january", 100), ("january", 200), ("january", 300), ("february", 100)):
+    steps = (("january", 100, 1000), ("january", 200, 1000), ("january", 300, 1000), ("february", 100, 1000))
+    for what, num_done, num_total in (*steps, ("february", 200, 900), ("february", 200, 900)):
         clock.now += 20
-        listener(events.Decoding(what, num_done, 1000))
+        listener(events.Decoding(what, num_done, num_total))
     assert stream.getvalue().splitlines() == [
         "reading january: 100 of 1,000",
         "reading january: 200 of 1,000, 2 min 40 s left",
         "reading january: 300 of 1,000, 2 min 20 s left",
         "reading february: 100 of 1,000",
+        *2 * ["reading february: 200 of 900"],  # other photos of the same folder
     ]
 
 

@@ -124,6 +124,25 @@ def test_written_settings_load_again_as_equal_ones(source: str, overrides: tuple
     assert load_settings(str(tmp_path)) == settings, "the folder of a run stands for its settings"
 
 
+@pytest.mark.parametrize(
+    ("source", "override", "fewest"),
+    [
+        ("digits", "batch_size=100", 25),
+        ("digits", "batch_size=4", 2),
+        ("digits", "smallest_batch=7", 7),
+        ("cifar100-b0-inc10", "seed=1", 2),
+        ("tinyimagenet-b0-inc20", "seed=1", 2),
+        ("imagenet100-b0-inc10", "seed=1", 2),
+        ("imagenet100-b0-inc10", "dataset=folder", 64),
+        ("cifar100-b0-inc10", "smallest_batch=9", 9),
+    ],
+)
+def test_a_last_batch_has_a_quarter_of_a_batch_but_published_protocols_have_them_all(
+    source: str, override: str, fewest: int
+) -> None:
+    assert load_settings(source, [override]).fewest_in_a_batch == fewest
+
+
 def test_the_last_word_wins() -> None:
     assert load_settings("digits", ["seed=1", "seed=2"]).seed == 2
     assert load_settings("digits", ["data=one"], data="two").data == "two"

@@ -72,8 +72,8 @@ def _read(facts: DatasetFacts, request: Request) -> tuple[ImageSet, ImageSet]:
     if isinstance(read, str):
         module, _, name = read.partition(":")
         read = getattr(importlib.import_module(module), name)
-    sets = tuple(read(request))
-    if [isinstance(images, ImageSet) for images in sets] != [True, True]:
+    sets = read(request)
+    if not isinstance(sets, list | tuple) or [isinstance(images, ImageSet) for images in sets] != [True, True]:
         raise DataError(
             f"dataset '{facts.name}': its function must return two foster.ImageSet, training and test images"
         )

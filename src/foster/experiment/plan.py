@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from foster.data.feed import images_of_epoch
 from foster.data.images import ImageSet, as_stack
+from foster.data.photos.stack import num_strata
 from foster.data.photos.store import typical_photo_bytes
 from foster.data.scenario import num_held_out
 from foster.data.task import Task
@@ -266,7 +267,10 @@ def _planned_task(
     for phase in checked_phases(method, phases_of_run(method, task)):
         if isinstance(phase, Phase):
             look_at(task, phase)
-            num_images = images_of_epoch(len(phase.data), settings.batch_size, settings.fewest_in_a_batch)
+            num_images = len(phase.data)
+            if settings.facts.photo_augmentations:  # every stratum gives as many photos
+                num_images -= num_images % num_strata(num_images, settings.batch_size)
+            num_images = images_of_epoch(num_images, settings.batch_size, settings.fewest_in_a_batch)
             steps = -(-num_images // settings.batch_size)
             phases.append(PlannedPhase(phase.name, phase.fit.epochs, phase.fit.epochs * steps))
     if task.is_first and settings.first_task_from:

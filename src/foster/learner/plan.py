@@ -178,7 +178,7 @@ def make_plan(
 def _pass_on_warnings(event: events.Event) -> None:
     """Without a listener, warnings are issued with Python's `warnings`."""
     if isinstance(event, events.Warned):
-        warnings.warn(event.message, stacklevel=2)
+        warnings.warn(event.message, stacklevel=5)  # for the settings without effect, the line that calls learn
 
 
 def choose_resizing(photos: Photos, settings: LearnerSettings, is_frozen: bool) -> Resizing:

@@ -196,8 +196,9 @@ def problem(checks: Sequence[UpdateCheck], max_drop: float) -> str | None:
     if check is None or check.drop <= max_drop:
         return None
     worst = min(check.known, key=lambda entry: entry.after - (entry.before or 0.0))
+    points = "1 point" if max_drop == 1 else f"{max_drop:g} points"
     return (
-        f"the known classes fell from {_before_and_after(check)}, by more than {max_drop:g} points; "
+        f"the known classes fell from {_before_and_after(check)}, by more than {points}; "
         f"nothing was changed (worst: '{worst.name}', {worst.before:.0f} to {worst.after:.0f} %)"
     )
 

@@ -58,10 +58,11 @@ class _Progress:
 
     def _left(self, event: events.Decoding) -> str:
         """The time left of reading photos, by the pace since the first event about them; empty at the first."""
-        if event.what != self._reading.what or event.num_done <= self._reading.num_done:
+        first = self._reading
+        if (event.what, event.num_total) != (first.what, first.num_total) or event.num_done <= first.num_done:
             self._reading, self._reading_since = event, self._clock()
             return ""
-        pace = (self._clock() - self._reading_since) / (event.num_done - self._reading.num_done)
+        pace = (self._clock() - self._reading_since) / (event.num_done - first.num_done)
         return f"{duration(pace * (event.num_total - event.num_done))} left"
 
     def _say(self, line: str, style: str = "") -> None:

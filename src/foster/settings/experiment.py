@@ -76,8 +76,8 @@ class Settings(CommonSettings):
     """A name, or `timm:NAME`."""
     batch_size: int = Field(default=128, ge=2)
     """Images per optimizer step, of all processes together."""
-    smallest_batch: int | None = Field(default=None, ge=2)
-    """The fewest images of an epoch's last batch; fewer are left out, others in each epoch. By default a quarter of a
+    smallest_batch: Annotated[int, Field(ge=2)] | Literal["auto"] = "auto"
+    """The fewest images of an epoch's last batch; fewer are left out, others in each epoch. `auto` is a quarter of a
     batch, and 2 on the datasets of the published protocols, whose code trains on them."""
     epochs_scale: float = Field(default=1.0, gt=0, le=1000)
     """The factor on the epochs and milestones of every phase."""
@@ -130,8 +130,10 @@ class Settings(CommonSettings):
 
     @property
     def fewest_in_a_batch(self) -> int:
-        """`smallest_batch`, or its default on this dataset."""
-        return self.smallest_batch or (2 if self.facts.keeps_last_batch else smallest_batch_for(self.batch_size))
+        """`smallest_batch`, or what `auto` stands for on this dataset."""
+        if self.smallest_batch != "auto":
+            return self.smallest_batch
+        return 2 if self.facts.keeps_last_batch else smallest_batch_for(self.batch_size)
 
     @property
     def dataset_settings(self) -> DatasetSettings:
