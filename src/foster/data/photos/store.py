@@ -75,6 +75,8 @@ def refuse_too_many(unreadable: Sequence[Unreadable], num_photos: int, title: st
     usual = max(3, min(MAX_UNREADABLE, int(MAX_UNREADABLE_SHARE * num_photos)))
     limit = usual if asked is None else asked
     if len(unreadable) > limit:
+        if len(unreadable) == num_photos:
+            raise none_readable(unreadable, title)
         raise DataError(
             f"stopped at {len(unreadable)} unreadable of {num_photos} photos of {title} (limit {limit}): "
             f"{reasons(unreadable)}; mend or remove them, or raise max_unreadable (of a run: photos.max_unreadable)"
@@ -89,7 +91,10 @@ def reasons(unreadable: Sequence[Unreadable]) -> str:
 
 def none_readable(unreadable: Sequence[Unreadable], title: str) -> DataError:
     """The error if all photos that were tried are unreadable."""
-    return DataError(f"no image of {title} can be read ({len(unreadable)} tried): {reasons(unreadable)}")
+    first = unreadable[0]
+    return DataError(
+        f"no image of {title} can be read ({len(unreadable)} tried), such as '{first.name}': {first.reason}"
+    )
 
 
 @dataclass
