@@ -132,7 +132,7 @@ def test_kept_files_give_the_same_images_and_ids_again(large: Path, size: tuple[
     assert again.ids() == kept.ids()
     assert torch.equal(again.on_device(CPU), kept.on_device(CPU))
     assert again.shape == (len(files), 3, *size)
-    with pytest.raises(DataError, match="can(not)? be read"):
+    with pytest.raises(DataError, match=r"can(not)? be read"):
         memory_of_files([[(photo_id, file[:200]) for photo_id, file in files]], resizing)
     with pytest.raises(DataError, match=f"{kept.ids()[0]} is not 6 x 8"):
         memory_of_files([files], Resizing(8, 6))
