@@ -73,8 +73,8 @@ class Feed:
     """The batches of every epoch. Order and augmentation depend only on the address `start` (seed, task, phase) and the
     epoch, so all kinds of feeds give the same batches.
 
-    The last batch of an epoch may be smaller. One of fewer than `smallest_batch` images is left out, because BatchNorm
-    has no statistics of one image and bad ones of a few; the next epoch leaves out others.
+    The last batch of an epoch may be smaller. One of fewer than `smallest_batch` images is left out: BatchNorm has no
+    statistics of one image, and a full step on a few costs accuracy. The next epoch leaves out others.
     """
 
     data: ImageSet

@@ -15,7 +15,7 @@ class Frozen(BaseModel):
 
 
 def smallest_batch_for(batch_size: int) -> int:
-    """The fewest images of a last batch that is trained on: BatchNorm's statistics of fewer cost accuracy
+    """The fewest images of a last batch that is trained on: a step on fewer costs accuracy
     (results/notes/last-batch.md)."""
     return max(2, batch_size // 4)
 
