@@ -19,7 +19,7 @@ from block_reference import (
 )
 
 from foster.kernels import tiles, use_kernels
-from foster.kernels.tiles import ConvolutionTile
+from foster.kernels.tiles import ConvolutionTile, Geometry
 from foster.networks.resnet import small_stem
 
 BLOCKS = [
@@ -44,6 +44,14 @@ def test_the_tiles_do_not_change_a_block(tile: tuple[int, ...], monkeypatch: pyt
     monkeypatch.setitem(tiles.CONVOLUTION_TILES, (32, 32), ConvolutionTile(*tile))
     monkeypatch.setattr("foster.kernels.launch.NORM_ELEMENTS", 32 * tile[0])
     assert_trains_right(make_block("same", 32), random_maps(Shape(3, 32, 5, 6)))
+
+
+@pytest.mark.usefixtures("emulation")
+def test_the_tiles_for_many_pixels_do_not_change_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "MANY_PIXELS", 3 * 4 * 4)
+    chosen = {tiles.convolution_tile(Geometry(64, 64, 4, 4, 4, 4, 1, 1), num_pixels) for num_pixels in (47, 48)}
+    assert len(chosen) == 2
+    assert_trains_right(make_block("same", 64), random_maps(Shape(3, 64, 4, 4)))
 
 
 @pytest.mark.usefixtures("emulation")

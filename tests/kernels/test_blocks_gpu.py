@@ -46,6 +46,7 @@ def exact_library() -> Iterator[None]:
         ("same", 32, 16),
         ("same", 64, 8),
         ("same", 64, 7),
+        ("same", 64, 16),  # with 128 images, so many pixels that other tiles are used
         ("no_relu", 64, 8),
         ("option_a", 16, 32),
         ("option_a", 32, 16),

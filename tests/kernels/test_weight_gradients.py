@@ -70,6 +70,13 @@ def test_the_shares_of_the_pixels_do_not_change_a_batch(
     assert_filled_right(layers)
 
 
+def test_the_tile_for_many_pixels_does_not_change_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "MANY_PIXELS", 1)
+    layers = [random_layer(Shape(2, 64, 6, 5), 64, seed=seed) for seed in range(2)]
+    fill_weight_gradients(layers)
+    assert_filled_right(layers)
+
+
 def test_layers_of_several_shapes_are_sorted(launches: list[str]) -> None:
     shapes = [(Shape(2, 16, 6, 6), 16, 1), (Shape(2, 16, 6, 6), 32, 2), (Shape(2, 16, 4, 4), 16, 1)]
     layers = [random_layer(*shapes[index], seed=seed) for seed, index in enumerate((0, 1, 0, 2, 1))]

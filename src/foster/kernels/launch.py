@@ -170,9 +170,9 @@ def _convolve(
     Returns the result, and its partial sums if `has_partials`.
     """
     images = channels_last(images)
-    tile = convolution_tile(geometry)
-    output = empty_maps(images, geometry.out_channels, geometry.out_height, geometry.out_width)
     num_pixels = len(images) * geometry.out_height * geometry.out_width
+    tile = convolution_tile(geometry, num_pixels)
+    output = empty_maps(images, geometry.out_channels, geometry.out_height, geometry.out_width)
     num_blocks = math.ceil(num_pixels / tile.pixels)
     partials = None
     if has_partials:

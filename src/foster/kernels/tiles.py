@@ -5,6 +5,7 @@ maps, channels last, and weights of any floating type, without a cast before the
 """
 
 import math
+from collections import ChainMap
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -100,10 +101,18 @@ class Shares(NamedTuple):
 CONVOLUTION_TILES: dict[tuple[int, int], ConvolutionTile] = {
     (3, 16): ConvolutionTile(pixels=256, channels=16, warps_pixels=4),
     (16, 16): ConvolutionTile(pixels=256, channels=16, warps_pixels=4, taps_ahead=3),
-    (32, 32): ConvolutionTile(pixels=256, channels=32, warps_pixels=8, taps_ahead=3),
+    (32, 32): ConvolutionTile(pixels=256, channels=32, warps_pixels=4, taps_ahead=3),
     (64, 64): ConvolutionTile(pixels=128, channels=32, warps_pixels=4, taps_ahead=3),
 }
-"""By input and output channels: the fastest tile found on an H200 at batch 128."""
+"""By input and output channels: the fastest tile found on an H200 at batch 128, with images of 32 x 32."""
+
+MANY_PIXELS = 2**15
+"""From so many output pixels of a batch on, the following tiles are used where there are any."""
+
+LARGE_CONVOLUTION_TILES: dict[tuple[int, int], ConvolutionTile] = {
+    (64, 64): ConvolutionTile(pixels=512, channels=32, warps_pixels=8, taps_ahead=1),
+}
+"""For many pixels: the fastest tile found with images of 64 x 64. Its programs load the weight less often."""
 
 GRADIENT_TILES: dict[tuple[int, int], GradientTile] = {
     (3, 16): GradientTile(pixels=32, groups=8, taps=1, num_programs=132),
@@ -120,6 +129,11 @@ BATCHED_GRADIENT_TILES: dict[tuple[int, int], GradientTile] = {
 }
 """Tiles for several layers in one launch, where another tile is faster than for a single layer."""
 
+LARGE_GRADIENT_TILES: dict[tuple[int, int], GradientTile] = {
+    (64, 64): GradientTile(pixels=16, groups=4, taps=3, warps_in=2, num_programs=264),
+}
+"""Tiles for several layers in one launch, for many pixels."""
+
 MOST_LAYERS = 16
 """The most layers in one launch. The number is a compile-time constant of the kernel; ResNet-32 has 10, 9 and 9 layers
 of the same shape."""
@@ -128,14 +142,18 @@ NORM_ELEMENTS = 4096
 """Elements of the maps for one program of a BatchNorm kernel: 32 for each thread of 4 warps."""
 
 
-def convolution_tile(geometry: Geometry) -> ConvolutionTile:
-    tile = CONVOLUTION_TILES.get((geometry.in_channels, geometry.out_channels))
+def convolution_tile(geometry: Geometry, num_pixels: int) -> ConvolutionTile:
+    """The tile for `num_pixels` output pixels."""
+    tables = [LARGE_CONVOLUTION_TILES] if num_pixels >= MANY_PIXELS else []
+    tile = ChainMap(*tables, CONVOLUTION_TILES).get((geometry.in_channels, geometry.out_channels))
     return tile or ConvolutionTile(pixels=128, channels=min(geometry.out_channels, 32), warps_pixels=4, taps_ahead=3)
 
 
-def gradient_tile(geometry: Geometry, num_layers: int = 1) -> GradientTile:
-    channels = (geometry.in_channels, geometry.out_channels)
-    tile = (BATCHED_GRADIENT_TILES.get(channels) if num_layers > 1 else None) or GRADIENT_TILES.get(channels)
+def gradient_tile(geometry: Geometry, num_pixels: int, num_layers: int) -> GradientTile:
+    """The tile for the weight's gradients of `num_layers` layers with `num_pixels` output pixels each."""
+    tables = [LARGE_GRADIENT_TILES] if num_pixels >= MANY_PIXELS else []
+    tables = [*tables, BATCHED_GRADIENT_TILES] if num_layers > 1 else []
+    tile = ChainMap(*tables, GRADIENT_TILES).get((geometry.in_channels, geometry.out_channels))
     if tile:
         return tile
     warps_out, warps_in = max(1, geometry.out_channels // 32), max(1, geometry.depth // 32)

@@ -70,8 +70,8 @@ def _fill(layers: Sequence[WeightGradient]) -> None:
     """Compute the gradients of layers of one kind."""
     images, result = layers[0].images, layers[0].result
     geometry = forward_geometry(images, result, layers[0].stride)
-    tile = gradient_tile(geometry, len(layers))
     num_pixels = len(images) * geometry.out_height * geometry.out_width
+    tile = gradient_tile(geometry, num_pixels, len(layers))
     shares = tile.shares(num_pixels, geometry.num_taps, len(layers))
     shape = (len(layers), shares.num_shares, geometry.num_taps, geometry.out_channels, geometry.depth)
     partial_sums = torch.empty(shape, dtype=torch.float32, device=images.device)
