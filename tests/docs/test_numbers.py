@@ -185,11 +185,15 @@ def test_what_the_page_on_studies_says_of_single_studies_is_what_they_say() -> N
         place = rows[0].index(column)
         return [row[place] for row in rows[2:] if len(row) == len(rows[0]) and row[1] == "1"]
 
-    for column in ("average", "final"):
-        *first, last = numbers("beta-compression", column)
-        assert f"{', '.join(first)} and {last}" in told
-    with_five, with_ten, _ = (float(value) for value in numbers("exemplars-ratio", "final"))
-    assert f"{with_five:.1f} % at the end with 5 exemplars and {with_ten:.1f} with 10" in told
+    found = zip(*(numbers("beta-compression", column) for column in ("variant", "average", "final")), strict=True)
+    rows = [rf"\| {beta}[^|]* \| {average} \| {final} \|" for beta, average, final in found]
+    assert len(rows) == 6
+    assert [row for row in rows if not re.search(row, told)] == []
+    kept = dict(zip(numbers("exemplars-ratio", "variant"), numbers("exemplars-ratio", "final"), strict=True))
+    for count, final in zip(numbers("exemplars", "variant"), numbers("exemplars", "final"), strict=True):
+        if count != "100":
+            ratio = f"{float(kept[count]):.1f} " if count in ("5", "10") else ""
+            assert re.search(rf"\| {count} \| [^|]*\| {float(final):.1f} \| {ratio}\|", told)
     for study in ("gamma", "sum-of-softmax"):
         ours, other = numbers(study, "average")
         assert f"{other} on average against {ours}" in told
