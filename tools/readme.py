@@ -331,7 +331,7 @@ def all_runs(rows: Sequence[Row]) -> str:
     columns = (
         ("scenario", lambda row: row.scenario),
         ("method", lambda row: f"{row.name}{_mark(row.group)}"),
-        *(CLASSIFIER, AUGMENTATION),
+        AUGMENTATION,
         (
             "class order",
             lambda row: ABSENT if row.group.runs[0].order_seed is None else str(row.group.runs[0].order_seed),
