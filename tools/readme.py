@@ -28,19 +28,19 @@ EXPLANATION = """\
 
 | word | meaning |
 | --- | --- |
-| average | average incremental accuracy in percent: the mean over all tasks, the first included, of the accuracy on all \
-classes seen so far |
-| final | the accuracy on all classes after the last task; in the table of all methods with `auto` where there is such a \
-run |
+| average | average incremental accuracy in percent: the mean over all tasks, the first included, of the accuracy on \
+all classes seen so far |
+| final | the accuracy on all classes after the last task; in the table of all methods with `auto` where there is such \
+a run |
 | n | the number of runs; ± is the sample standard deviation over them |
 | paper, difference | the published number, and ours minus that; only for the published class order, augmentation and \
 settings |
 | `plain`, `auto` | augmentation: `plain` is crop, flip and brightness, as in the published baselines; `auto` adds \
 AutoAugment and Cutout, as in FOSTER |
-| classifier | the trained head, or the nearest mean of exemplars, by which the field reports iCaRL and PODNet, and its \
-authors COIL |
-| boosted | FOSTER's network before compression; the result is the compressed one, as in the paper. The paper's boosted \
-values are read off its figure |
+| classifier | the trained head, or the nearest mean of exemplars, by which the field reports iCaRL and PODNet, and \
+its authors COIL |
+| boosted | FOSTER's network before compression; the result is the compressed one, as in the paper. The paper's \
+boosted values are read off its figure |
 | kept | what a method keeps between tasks beside the weights of its network: images, sums, or with `recall_first` the \
 first network |
 | class order | the seed of the order in which classes arrive, 1993 in all published runs; another order is another \
@@ -269,8 +269,8 @@ def closed_forms(rows: Sequence[Row]) -> list[str]:
     shown = [row for row in rows if row.group.method in CLOSED_FORMS]
     acil = ("ACIL", lambda row: f"{ACIL[row.scenario]:.2f}" if row.scenario in ACIL else ABSENT)
     columns = (SCENARIO, METHOD, NUM_RUNS, AVERAGE, FINAL, acil, PARAMETERS, KEPT)
-    told = "Nothing is trained after the first task, and no image is kept. The published runs of ACIL have another class "
-    told += "order and another training of the first task:"
+    told = "Nothing is trained after the first task, and no image is kept. The published runs of ACIL have another "
+    told += "class order and another training of the first task:"
     return [textwrap.fill(told, 120), table(columns, shown, num_names=2)] if shown else []
 
 
