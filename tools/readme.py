@@ -24,18 +24,29 @@ COMPARED = "cifar100-b0-inc10"
 """The scenario in which the paper compares all methods, and so do we, with both augmentations."""
 
 EXPLANATION = """\
-Average incremental accuracy in percent: the mean over all tasks, the first included, of the accuracy on all classes
-seen so far; mean ± sample standard deviation where n, the number of runs, is above 1. *Final* is the accuracy on all
-classes after the last task, in the table of all methods with `auto` where there is such a run. *Kept* is what a method
-keeps between tasks beside the weights of its network: images, statistics, or with `recall_first` the first network.
-*Classifier* is what the number is of: the trained head, or the nearest mean of exemplars, by which the field reports
-iCaRL and PODNet, and its authors COIL. For FOSTER it is the head of the compressed network, as in the paper, and
-*boosted* is that of the network before compression; the paper's boosted values are read off its figure. Augmentation
-`plain` is crop, flip and brightness, which the published baselines used; `auto` adds AutoAugment and Cutout, which
-FOSTER used. *Class order* is the seed of the order in which classes arrive, 1993 in all published runs; another order
-is another problem, easier or harder by points, and has a row of its own. *Difference* is ours minus the paper's, given
-only for the published class order, augmentation and settings. The tables are generated from the files in `results/` by
-`python tools/readme.py`."""
+## How to read the tables
+
+| word | meaning |
+| --- | --- |
+| average | average incremental accuracy in percent: the mean over all tasks, the first included, of the accuracy on \
+all classes seen so far |
+| final | the accuracy on all classes after the last task; in the table of all methods with `auto` where there is such \
+a run |
+| n | the number of runs; ± is the sample standard deviation over them |
+| paper, difference | the published number, and ours minus that; only for the published class order, augmentation and \
+settings |
+| `plain`, `auto` | augmentation: `plain` is crop, flip and brightness, as in the published baselines; `auto` adds \
+AutoAugment and Cutout, as in FOSTER |
+| classifier | the trained head, or the nearest mean of exemplars, by which the field reports iCaRL and PODNet, and \
+its authors COIL |
+| boosted | FOSTER's network before compression; the result is the compressed one, as in the paper. The paper's \
+boosted values are read off its figure |
+| kept | what a method keeps between tasks beside the weights of its network: images, sums, or with `recall_first` the \
+first network |
+| class order | the seed of the order in which classes arrive, 1993 in all published runs; another order is another \
+problem, easier or harder by points |
+
+`python tools/readme.py` makes the tables from the files in `results/`."""
 
 PUBLISHED_ORDER = 1993
 """The seed of the class order that all published numbers were made with."""
@@ -125,7 +136,7 @@ def rows_of(scenarios: Scenarios) -> list[Row]:
 
 def protocols_block(results: Sequence[RunResult]) -> str:
     """The README's table: FOSTER on the paper's protocols. Unfinished runs are left out."""
-    told = protocols(rows_of(_by_scenario_and_order([run for run in results if run.finished])))
+    told = headlines(rows_of(_by_scenario_and_order([run for run in results if run.finished])))
     return "\n\n".join([*told, *([MARK_NOTE] if "¹" in "".join(told) else [])])
 
 
@@ -137,13 +148,22 @@ def results_block(results: Sequence[RunResult]) -> str:
     rows = rows_of(_by_scenario_and_order(finished))
     main_rows = [row for row in rows if _is_main(row.group)]
     several = orders(by_scenario((run for run in finished if run.evaluated_on == "test"), across_orders=True))
-    tables = [*comparison(main_rows), *paper_tables(rows), *protocols(rows), *closed_forms(main_rows)]
-    tables += [*tiny_imagenet(main_rows), *several]
+    parts = {
+        "All methods on B0 inc10": comparison(main_rows),
+        "The paper's Table 1": paper_tables(rows),
+        "FOSTER on the paper's protocols": protocols(rows),
+        "Heads that are computed": closed_forms(main_rows),
+        "Tiny ImageNet": tiny_imagenet(main_rows),
+        "Several class orders": several,
+    }
+    tables = [paragraph for head, part in parts.items() if part for paragraph in (f"## {head}", *part)]
     whole = all_runs(rows)
     notes = [_changes_note(rows)] if "¹" in whole else []
     notes += [REPOSITORY_NOTE] if "²" in whole else []
-    folded = [f'<details markdown="1"><summary>All {len(finished)} runs</summary>', whole, "</details>"]
-    return "\n\n".join([*tables, *notes, *folded, EXPLANATION])
+    machines = _hardware(rows)
+    place = f", on one {min(machines)} each" if len(machines) == 1 else ""
+    folded = [f'<details markdown="1"><summary>All {len(finished)} runs{place}</summary>', whole, "</details>"]
+    return "\n\n".join([*tables, "## Every run", *notes, *folded, EXPLANATION])
 
 
 def comparison(rows: Sequence[Row]) -> list[str]:
@@ -176,7 +196,7 @@ def comparison(rows: Sequence[Row]) -> list[str]:
     present = {row.group.method for row in compared}
     missing = [name for name, kind in METHOD_SETTINGS.items() if isinstance(kind.built_by, str) and name not in present]
     notes = [f"Without a full run so far: {', '.join(missing)}."] if missing else []
-    told = f"All methods on `{COMPARED}`, average incremental accuracy with each augmentation:"
+    told = f"Average incremental accuracy on `{COMPARED}` with each augmentation:"
     return [told, table(columns, compared, num_names=2), *notes]
 
 
@@ -197,32 +217,49 @@ def paper_tables(rows: Sequence[Row]) -> list[str]:
 
     shown = [next((row for (_, name), row in found.items() if name == method), None) for method in methods]
     told = (
-        "The paper's Table 1 and its figure of curves: average incremental accuracy with the published augmentation, "
-        "which is `auto` for FOSTER and `joint` and `plain` for the others; in brackets what the paper reports:"
+        "Average incremental accuracy with the published augmentation: `auto` for FOSTER and `joint`, `plain` for the "
+        "others. In brackets is what the paper reports. B0 inc20 and B50 inc10 are in its figure of curves:"
     )
     columns = (METHOD, *(of(scenario) for scenario in scenarios))
     return [textwrap.fill(told, 120), table(columns, [row for row in shown if row], num_names=1)] if any(shown) else []
+
+
+def _of_plus(name: str, cell: Cell) -> Column:
+    return name, lambda row: cell(row.plus) if row.plus else ABSENT
+
+
+PLUS_COLUMNS: tuple[Column, ...] = (
+    *(_of_plus("plus", _marked_average), _of_plus(*FINAL)),
+    ("gain", lambda row: _difference(row.plus, statistics.fmean(row.group.averages)) if row.plus else ABSENT),
+)
+
+
+def headlines(rows: Sequence[Row]) -> list[str]:
+    """The README's paragraphs: our FOSTER beside the paper's, and beside our better recipe."""
+    shown = [row for row in rows if row.published and row.published.rerun]
+    columns = (SCENARIO, PAPER, ("foster", _average), DIFFERENCE, FINAL, *PLUS_COLUMNS)
+    told = (
+        "FOSTER beside the paper's numbers, and with `--recipe plus`. The standard deviation is that over seeds; a "
+        "number without one is of one run. The paper's numbers of B0 inc20 and B50 inc10 are only in its authors' "
+        "repository:"
+    )
+    return [textwrap.fill(told, 120), table(columns, shown, num_names=1)] if shown else []
 
 
 def protocols(rows: Sequence[Row]) -> list[str]:
     """The paragraphs that set our FOSTER beside the paper's, beside what its authors got when they ran it again, and
     beside our better recipe."""
     shown = [row for row in rows if row.published and row.published.rerun]
-
-    def of_plus(name: str, cell: Cell) -> Column:
-        return name, lambda row: cell(row.plus) if row.plus else ABSENT
-
     columns = (
         *(SCENARIO, NUM_RUNS, ("foster", _average), FINAL, PAPER, DIFFERENCE),
         ("repository", lambda row: f"{row.published.rerun:.2f}"),
         ("difference", lambda row: _difference(row, row.published.rerun)),
-        *(of_plus(*NUM_RUNS), of_plus("plus", _marked_average), of_plus(*FINAL)),
-        ("gain", lambda row: _difference(row.plus, statistics.fmean(row.group.averages)) if row.plus else ABSENT),
+        *(_of_plus(*NUM_RUNS), *PLUS_COLUMNS),
     )
     told = (
-        "FOSTER on the paper's protocols: ours; the paper's numbers (those of B0 inc20 and B50 inc10 are only in its "
-        "authors' repository); what that repository measured again (it does not say of which network: its program "
-        "prints the boosted one); and ours with `--recipe plus`:"
+        "The paper's numbers of B0 inc20 and B50 inc10 are only in its authors' repository. *Repository* is what the "
+        "authors measured again; it does not say of which network, and its program prints the boosted one. *Plus* is "
+        "ours with `--recipe plus`:"
     )
     return [textwrap.fill(told, 120), table(columns, shown, num_names=1)] if shown else []
 
@@ -232,8 +269,8 @@ def closed_forms(rows: Sequence[Row]) -> list[str]:
     shown = [row for row in rows if row.group.method in CLOSED_FORMS]
     acil = ("ACIL", lambda row: f"{ACIL[row.scenario]:.2f}" if row.scenario in ACIL else ABSENT)
     columns = (SCENARIO, METHOD, NUM_RUNS, AVERAGE, FINAL, acil, PARAMETERS, KEPT)
-    told = "Heads that are computed: nothing is trained after the first task, and no image is kept. The published runs "
-    told += "of ACIL have another class order and another training of the first task:"
+    told = "Nothing is trained after the first task, and no image is kept. The published runs of ACIL have another "
+    told += "class order and another training of the first task:"
     return [textwrap.fill(told, 120), table(columns, shown, num_names=2)] if shown else []
 
 
@@ -241,9 +278,7 @@ def tiny_imagenet(rows: Sequence[Row]) -> list[str]:
     """The paragraphs on the second dataset, for which nothing was chosen."""
     shown = [row for row in rows if row.scenario.startswith("tinyimagenet")]
     columns = (SCENARIO, METHOD, AUGMENTATION, NUM_RUNS, AVERAGE, FINAL, BOOSTED, PARAMETERS, KEPT)
-    told = (
-        "Tiny ImageNet, photos of 200 classes at 64 x 64 pixels. Everything was chosen on CIFAR-100 and used unchanged:"
-    )
+    told = "Photos of 200 classes at 64 x 64 pixels. Everything was chosen on CIFAR-100 and used unchanged:"
     return [told, table(columns, shown, num_names=3)] if shown else []
 
 
@@ -291,17 +326,18 @@ def _by_order(
 
 
 def all_runs(rows: Sequence[Row]) -> str:
-    """The table of all groups of runs."""
+    """The table of all groups of runs; their hardware has a column if it differs."""
+    hardware = ("hardware", lambda row: ", ".join(sorted({run.hardware for run in row.group.runs})))
     columns = (
         ("scenario", lambda row: row.scenario),
         ("method", lambda row: f"{row.name}{_mark(row.group)}"),
-        *(CLASSIFIER, AUGMENTATION),
+        AUGMENTATION,
         (
             "class order",
             lambda row: ABSENT if row.group.runs[0].order_seed is None else str(row.group.runs[0].order_seed),
         ),
         ("seeds", lambda row: ", ".join(str(seed) for seed in sorted({run.seed for run in row.group.runs}))),
-        ("hardware", lambda row: ", ".join(sorted({run.hardware for run in row.group.runs}))),
+        *([hardware] if len(_hardware(rows)) > 1 else []),
         *(NUM_RUNS, AVERAGE, FINAL, PAPER, DIFFERENCE, BOOSTED),
         (
             "paper, boosted",
@@ -310,7 +346,11 @@ def all_runs(rows: Sequence[Row]) -> str:
         KEPT,
         ("minutes", lambda row: f"{statistics.fmean(run.train_seconds for run in row.group.runs) / 60:.1f}"),
     )
-    return table(columns, rows, num_names=7)
+    return table(columns, rows, num_names=[name for name, _ in columns].index("n"))
+
+
+def _hardware(rows: Sequence[Row]) -> set[str]:
+    return {run.hardware for row in rows for run in row.group.runs}
 
 
 def _rank_of_order(run: RunResult) -> tuple[bool, str]:
