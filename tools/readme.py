@@ -237,11 +237,14 @@ PLUS_COLUMNS: tuple[Column, ...] = (
 def headlines(rows: Sequence[Row]) -> list[str]:
     """The README's paragraphs: our FOSTER beside the paper's, and beside our better recipe."""
     shown = [row for row in rows if row.published and row.published.rerun]
-    columns = (SCENARIO, PAPER, ("foster", _average), DIFFERENCE, FINAL, *PLUS_COLUMNS)
+
+    def num_runs(row: Row) -> str:
+        return ", ".join(dict.fromkeys(NUM_RUNS[1](one) for one in (row, row.plus) if one))
+
+    columns = (SCENARIO, ("n", num_runs), PAPER, ("foster", _average), DIFFERENCE, FINAL, *PLUS_COLUMNS)
     told = (
-        "FOSTER beside the paper's numbers, and with `--recipe plus`. The standard deviation is that over seeds; a "
-        "number without one is of one run. The paper's numbers of B0 inc20 and B50 inc10 are only in its authors' "
-        "repository:"
+        "FOSTER beside the paper's numbers, and with `--recipe plus`; *n* is the number of runs, and ± the standard "
+        "deviation over their seeds. The paper's numbers of B0 inc20 and B50 inc10 are only in its authors' repository:"
     )
     return [textwrap.fill(told, 120), table(columns, shown, num_names=1)] if shown else []
 
