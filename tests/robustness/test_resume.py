@@ -23,7 +23,9 @@ from foster import events
 from foster.errors import DataError, FolderError
 from foster.events import Event
 from foster.experiment.folder import RunFolder
+from foster.experiment.run import go_on
 from foster.settings.methods import METHOD_SETTINGS
+from foster.system.signals import Stopped, StopRequest
 
 Reference = Callable[..., Outcome]
 Stop = Callable[[str, Path], Path]
@@ -211,3 +213,13 @@ def test_an_intact_checkpoint_of_other_classes_or_weights_is_refused_in_one_line
     with pytest.raises((DataError, FolderError), match=r"classes|checkpoint") as caught:
         resume(tmp_path / "run")
     assert "\n" not in str(caught.value)
+
+
+def test_a_stop_while_the_images_are_read_leaves_an_interrupted_run_as_it_is(stopped: Stop, tmp_path: Path) -> None:
+    path = stopped("between boost and compress", tmp_path / "run")
+    before = (path / "events.jsonl").read_bytes()
+    stop = StopRequest()
+    stop.set()
+    with pytest.raises(Stopped):
+        go_on(tiny_settings(), RunFolder(path), events.ignore, stop)
+    assert (path / "events.jsonl").read_bytes() == before

@@ -284,6 +284,7 @@ def go_on(
     """Continue the run in the folder from its newest checkpoint; only `FREE_SETTINGS` may differ from its own."""
     folder.check_same(settings)
     experiment = Experiment(settings, folder, listener, stop, allows_changed_plugin=allows_changed_plugin)
+    stop_together(stop)  # the images may have taken minutes to read
     with folder.opened():
         folder.keep_settings(settings)
         return _finish(experiment)
