@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foster.data.feed import Batch
-from foster.kernels import DeferredGradients, is_available, use_kernels
+from foster.kernels import DeferredGradients, is_available, tiles, use_kernels
 from foster.kernels import weight_gradients as deferred_module
 from foster.kernels.weight_gradients import WeightGradient, fill_weight_gradients, weight_gradient
 from foster.networks import build_backbone
@@ -46,7 +46,6 @@ def exact_library() -> Iterator[None]:
         ("same", 32, 16),
         ("same", 64, 8),
         ("same", 64, 7),
-        ("same", 64, 16),  # with 128 images, so many pixels that other tiles are used
         ("no_relu", 64, 8),
         ("option_a", 16, 32),
         ("option_a", 32, 16),
@@ -65,6 +64,15 @@ def test_a_block_trains_and_infers_as_the_exact_one(kind: str, channels: int, si
         with torch.autocast("cuda", torch.bfloat16):
             found = use_kernels(block)(maps)
     assert error(found, expected) < MOST_ERROR["output"]
+
+
+@pytest.mark.parametrize("num_images", [128, 3])
+@pytest.mark.usefixtures("poisoned_memory")
+def test_a_block_with_the_tiles_for_many_pixels_trains_as_the_exact_one(
+    num_images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiles, "MANY_PIXELS", 0)
+    assert_trains_right(make_block("same", 64).cuda(), random_maps(Shape(num_images, 64, 8, 8), "cuda"))
 
 
 @pytest.mark.parametrize("num_images", [128, 88, 3])
