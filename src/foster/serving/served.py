@@ -90,7 +90,7 @@ def _as_png(heat: Tensor) -> bytes:
     values = heat.numpy()
     pixels = colormaps[HEAT_COLOURS](values, bytes=True)
     pixels[..., 3] = np.rint(60 + 120 * values)
-    return image_file(Image.fromarray(pixels, "RGBA"), "PNG")
+    return image_file(Image.fromarray(pixels), "PNG")
 
 
 def find_link(path: Path) -> Path | None:
