@@ -6,7 +6,11 @@ from small_learners import digits, small_learner
 from torch import Tensor, nn
 
 from foster.bundle.manifest import Preprocessing
+from foster.data.photos.decode import Resizing
 from foster.learner.classifier import Classifier
+from foster.learner.closed_form import frozen_network
+from foster.networks.adapted import choose_backbone
+from foster.networks.efficientnet_lite import FoldedUnit
 from foster.networks.heads import RootHead
 from foster.networks.statistics import unit_roots
 
@@ -74,3 +78,19 @@ def test_features_are_described_as_the_head_sees_them() -> None:
         probability, features = classifier.described(images)
         torch.testing.assert_close(probability, classifier.probabilities(images))
         torch.testing.assert_close(features, seen(classifier.features(images)))
+
+
+def test_a_pretrained_network_is_folded_for_inference_and_not_for_export() -> None:
+    side = Resizing(48, 48)
+    network, preprocessing = frozen_network(choose_backbone("efficientnet_lite0", side.size), side)
+    random = torch.Generator().manual_seed(0)
+    network.head = RootHead.from_values(torch.randn(3, network.feature_size, generator=random), torch.zeros(3))
+    classifier = Classifier(network, preprocessing)
+    names = list(classifier.state_dict())
+    images = torch.randint(256, (5, 3, *side.size), dtype=torch.uint8, generator=random)
+    with torch.no_grad():
+        expected, features = classifier(images), network.features(classifier.prepared(images))
+    torch.testing.assert_close(classifier.probabilities(images), expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(classifier.features(images), features, rtol=1e-4, atol=1e-5)
+    assert list(classifier.state_dict()) == names
+    assert not any(isinstance(module, FoldedUnit) for module in classifier.modules())

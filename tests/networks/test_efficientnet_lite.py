@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from foster.data.photos.decode import Resizing
 from foster.networks import build_backbone
-from foster.networks.efficientnet_lite import EfficientNetLite, SameConv
+from foster.networks.efficientnet_lite import EfficientNetLite, SameConv, folded
 from foster.networks.pretrained import packaged_weights
 
 PUBLISHED_PARAMETERS = 4_652_008
@@ -54,3 +54,22 @@ def test_padding_is_that_of_the_network_the_weights_were_trained_in(kernel: int,
     convolution.weight.data[0, 0, before, before] = 1  # sees the pixel at which its window is placed
     image = torch.arange(float(size * size)).view(1, 1, size, size)
     assert torch.equal(convolution(image), image[:, :, ::2, ::2])
+
+
+@pytest.mark.parametrize("size", [(192, 192), (33, 64), (47, 32)])
+def test_the_folded_network_equals_the_network_at_even_and_odd_sizes(
+    pretrained: EfficientNetLite, size: tuple[int, int]
+) -> None:
+    images = functional.interpolate(photos(192), size, mode="bilinear")
+    before = {name: tensor.clone() for name, tensor in pretrained.state_dict().items()}
+    with torch.no_grad():
+        expected, found = pretrained.stages(images), folded(pretrained).stages(images)
+    for stage, same in zip(expected, found, strict=True):
+        assert (stage - same).norm() <= 1e-5 * stage.norm()
+    for name, tensor in pretrained.state_dict().items():
+        assert torch.equal(tensor, before[name]), "the network itself is not folded"
+
+
+def test_a_network_of_another_kind_is_not_copied() -> None:
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
+    assert folded(network) is network

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from foster.bundle.manifest import Preprocessing
 from foster.data.images import Stack, as_stack
 from foster.evaluation.predict import nearest_mean_scores
 from foster.learner.calibration import probabilities
+from foster.networks.efficientnet_lite import folded
 from foster.networks.heads import RootHead
 from foster.networks.modules import Normaliser, channels_last
 from foster.networks.network import Network
@@ -68,7 +70,9 @@ class Classifier(nn.Module):
         return nearest_mean_scores(features, self.class_means)
 
     def forward(self, images: Tensor) -> Tensor:
-        return probabilities(self.scores_of(self._features(images)), self.temperature)
+        """For export and for gradients: the network itself, not the one for inference."""
+        features = self.network.features(self.prepared(images)).float()
+        return probabilities(self.scores_of(features), self.temperature)
 
     def all_scores(self, images: Stack | Tensor) -> Tensor:
         """Scores of any number of images on any device, returned on the CPU."""
@@ -88,7 +92,7 @@ class Classifier(nn.Module):
 
     def probabilities(self, images: Stack | Tensor) -> Tensor:
         """Probabilities of any number of images on any device, returned on the CPU."""
-        return self._in_batches(lambda batch: (self.forward(batch),), images)[0]
+        return self.described(images)[0]
 
     def described(self, images: Stack | Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities `[N, num_classes]` and features `[N, feature_size]`, as the head sees them, in one pass, on the
@@ -136,5 +140,11 @@ class Classifier(nn.Module):
         normalised: Tensor = self.normaliser(images)
         return normalised
 
+    @cached_property
+    def _on_cpu(self) -> Network:
+        """The network for inference on a CPU. It is no part of this module, so it is neither exported nor moved."""
+        return folded(self.network)
+
     def _features(self, images: Tensor) -> Tensor:
-        return self.network.features(self.prepared(images)).float()
+        network = self._on_cpu if images.device.type == "cpu" else self.network
+        return network.features(self.prepared(images)).float()

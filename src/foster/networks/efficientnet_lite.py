@@ -1,10 +1,12 @@
 """EfficientNet-Lite0: a small backbone for photos, without squeeze-and-excitation and with ReLU6 (Tan and Le, 2019)."""
 
+import copy
 from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.nn import functional
 
+from foster.networks.modules import ModuleType
 from foster.networks.network import Backbone, stage_outputs
 
 NORM_EPSILON = 1e-3
@@ -83,6 +85,42 @@ class Unit(nn.Sequential):
         return maps
 
 
+class FoldedUnit(nn.Module):
+    """A Unit for inference: equal up to rounding, and faster on a CPU.
+
+    The norm is folded into the weight once. A convolution of single positions is a matrix product. With a stride of 2,
+    the odd padding is a row and a column of zeros in the kernel, so that maps are not copied into larger ones.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, unit: Unit) -> None:
+        super().__init__()
+        convolution, norm, *others = unit
+        assert isinstance(convolution, SameConv)
+        assert isinstance(norm, FixedStatisticsNorm)
+        weight, bias = (part.detach() for part in norm.folded_into(convolution.weight))
+        self.kernel, self.stride, self.groups = convolution.kernel_size[0], convolution.stride[0], convolution.groups
+        if self.kernel == 1:
+            weight = weight.flatten(1)
+        elif self.stride == 2:
+            weight = functional.pad(weight, (1, 0, 1, 0))
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        self.others = nn.ModuleList(others)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        if self.kernel == 1:
+            maps = functional.linear(maps.permute(0, 2, 3, 1), self.weight, self.bias).permute(0, 3, 1, 2)
+        else:
+            height, width = (self.kernel // 2 + (self.stride - 1) * (size % 2) for size in maps.shape[2:])
+            maps = functional.conv2d(maps, self.weight, self.bias, self.stride, (height, width), 1, self.groups)
+        for other in self.others:
+            maps = other(maps)
+        return maps
+
+
 def _unit(in_channels: int, out_channels: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Module:
     """Convolution, BatchNorm and ReLU6. ReLU6 works in place, because allocating memory takes longer than computing."""
     convolution = SameConv(in_channels, out_channels, kernel, stride, groups=groups, bias=False)
@@ -134,3 +172,15 @@ class EfficientNetLite(Backbone):
 
     def stages(self, images: Tensor) -> list[Tensor]:
         return stage_outputs(self.body, images)
+
+
+def folded(network: ModuleType) -> ModuleType:
+    """A copy of a network for inference on a CPU, each Unit in it a FoldedUnit; the network itself if it has none."""
+    if not any(isinstance(module, Unit) for module in network.modules()):
+        return network
+    network = copy.deepcopy(network)
+    for parent in list(network.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, Unit):
+                parent.add_module(name, FoldedUnit(child))
+    return network
