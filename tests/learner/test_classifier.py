@@ -90,7 +90,7 @@ def test_a_pretrained_network_is_folded_for_inference_and_not_for_export() -> No
     images = torch.randint(256, (5, 3, *side.size), dtype=torch.uint8, generator=random)
     with torch.no_grad():
         expected, features = classifier(images), network.features(classifier.prepared(images))
-    torch.testing.assert_close(classifier.probabilities(images), expected, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(classifier.features(images), features, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(classifier.probabilities(images), expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(classifier.features(images), features, rtol=1e-3, atol=1e-4)
     assert list(classifier.state_dict()) == names
     assert not any(isinstance(module, FoldedUnit) for module in classifier.modules())
