@@ -74,12 +74,15 @@ class Unit(nn.Sequential):
     """A convolution, its norm and further modules. Convolution and norm are computed as one convolution, with gradients
     of both: separate norms take a quarter of a training step on a CPU."""
 
-    def forward(self, maps: Tensor) -> Tensor:
+    def parts(self) -> tuple[SameConv, FixedStatisticsNorm, list[nn.Module]]:
         convolution, norm, *others = self
-        if isinstance(convolution, SameConv) and isinstance(norm, FixedStatisticsNorm):
-            maps = convolution.filtered(maps, *norm.folded_into(convolution.weight))
-        else:  # a frozen norm was folded into its convolution
-            maps = norm(convolution(maps))
+        assert isinstance(convolution, SameConv)
+        assert isinstance(norm, FixedStatisticsNorm)
+        return convolution, norm, others
+
+    def forward(self, maps: Tensor) -> Tensor:
+        convolution, norm, others = self.parts()
+        maps = convolution.filtered(maps, *norm.folded_into(convolution.weight))
         for other in others:
             maps = other(maps)
         return maps
@@ -97,9 +100,7 @@ class FoldedUnit(nn.Module):
 
     def __init__(self, unit: Unit) -> None:
         super().__init__()
-        convolution, norm, *others = unit
-        assert isinstance(convolution, SameConv)
-        assert isinstance(norm, FixedStatisticsNorm)
+        convolution, norm, others = unit.parts()
         weight, bias = (part.detach() for part in norm.folded_into(convolution.weight))
         self.kernel, self.stride, self.groups = convolution.kernel_size[0], convolution.stride[0], convolution.groups
         if self.kernel == 1:
